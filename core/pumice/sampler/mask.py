@@ -42,18 +42,13 @@ def allow(mask: Mask, tokens: Iterable[int]) -> None:
         mask[token >> 5] |= np.uint32(1 << (token & 31))
 
 
-def to_tokens(mask: Mask, n_vocab: int) -> NDArray[np.intp]:
-    """Return the tokens of a mask in ascending order; bits beyond the vocabulary are ignored."""
-    return np.flatnonzero(to_bits(mask, n_vocab))
-
-
 def count(mask: Mask, n_vocab: int) -> int:
     """Return the number of tokens of a mask; bits beyond the vocabulary are ignored."""
     return int(np.count_nonzero(to_bits(mask, n_vocab)))
 
 
 def to_bits(mask: Mask, n_vocab: int) -> NDArray[np.bool_]:
-    """Return a mask as bool ``[n_vocab]``, in which NumPy counts much faster than in integers."""
+    """Return a mask as bool ``[n_vocab]``, without bits beyond the vocabulary; NumPy counts in it much faster."""
     bits = np.unpackbits(mask.astype("<u4", copy=False).view(np.uint8), bitorder="little", count=n_vocab)
     return bits.view(np.bool_)
 

@@ -56,7 +56,7 @@ def chain_of(name: str, compiler: Compiler) -> Chain:
 
 
 def allowed(found: np.ndarray | None, n_vocab: int) -> np.ndarray:
-    return np.arange(n_vocab) if found is None else mask.to_tokens(found, n_vocab)
+    return np.arange(n_vocab) if found is None else np.flatnonzero(mask.to_bits(found, n_vocab))
 
 
 @pytest.mark.parametrize("name", [*GRAMMARS, "budget"])

@@ -14,7 +14,7 @@ def test_an_end_is_allowed_from_the_minimum_on(n_prompt: int) -> None:
     for left in range(2 + n_prompt, 0, -1):
         found = least.mask()
         assert found is not None
-        assert END not in mask.to_tokens(found, N_VOCAB)
+        assert not mask.to_bits(found, N_VOCAB)[END]
         assert least.n_allowed([END]) == 0
         assert least.n_allowed([0] * left + [END]) == left + 1
         least.accept(0)
