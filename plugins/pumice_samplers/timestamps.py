@@ -28,6 +28,7 @@ class Timestamps(Sampler):
     forced_tokens: list[int] = field(default_factory=list)
     _generated: list[int] = field(default_factory=list, init=False, repr=False)
     _has_begun: bool = field(default=False, init=False, repr=False)
+    _ascending: NDArray[np.int32] | None = field(default=None, init=False, repr=False)  # ids of the latest candidates
 
     def start(self, context: SamplerContext) -> None:
         end = context.tokenizer.eos if context.tokenizer else None
@@ -49,11 +50,12 @@ class Timestamps(Sampler):
         if self._forced:
             candidates.keep(candidates.ids == self._forced[0])
             return
-        if not (candidates.ids[1:] > candidates.ids[:-1]).all():
-            candidates.keep(np.argsort(candidates.ids))
-        logits = candidates.logits
-        low, high = self._bounds()
-        end, behind, first, last = np.searchsorted(candidates.ids, (self._end, self._end + 1, low, high)).tolist()
+        if candidates.ids is not self._ascending:  # those of a mask are the same for each token
+            if not (candidates.ids[1:] > candidates.ids[:-1]).all():
+                candidates.keep(np.argsort(candidates.ids))
+            self._ascending = candidates.ids
+        logits, bounds = candidates.logits, np.array([self._end, self._end + 1, *self._bounds()], np.int32)
+        end, behind, first, last = np.searchsorted(self._ascending, bounds).tolist()
         texts, times = logits[:behind], logits[first:last]
         last_is_time, is_pair = self._last()
         if not self._generated:
@@ -81,7 +83,7 @@ class Timestamps(Sampler):
         times = [token for token in self._generated if token >= self.first_timestamp]
         last_is_time, is_pair = self._last()
         latest = times[-1] if times else self.first_timestamp
-        return (latest if last_is_time and not is_pair else latest + 1), 1 << 31
+        return (latest if last_is_time and not is_pair else latest + 1), 2**31 - 1
 
 
 def _together(logits: NDArray[np.float32]) -> float:
