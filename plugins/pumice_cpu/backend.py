@@ -42,7 +42,7 @@ from pumice_cpu.isa import features, tiles_missing, usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
-from pumice_cpu.runtime import KERNELS, ThreadPool
+from pumice_cpu.runtime import KERNELS, POOLS, ThreadPool
 
 logger = logging.getLogger("pumice")
 
@@ -98,14 +98,15 @@ class CpuBackend(Backend):
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if self._pool is None:
-            self._pool = ThreadPool(bounded_threads(self.options.threads, "cpu.threads"), self.options.adaptive)
+            self._pool = POOLS.take(bounded_threads(self.options.threads, "cpu.threads"), self.options.adaptive)
         invariant = self.options.batch_invariant
         tiles = "" if invariant else _kind_of_tiles(self.options.amx)
         return CpuProgram(self._pool, self._memory, segment, plan, limits, invariant, tiles)
 
     def close(self) -> None:
         if self._pool is not None:
-            self._pool.close()
+            POOLS.give_back(self._pool)
+            self._pool = None
 
 
 def _kind_of_tiles(option: bool | str) -> str:

@@ -1,7 +1,8 @@
 """A thread pool that runs tables of operations, on all threads or on one alone where that is faster.
 
-The caller is thread 0. The others spin for a while between steps, so that a token loop does not wait for them to wake,
-and then sleep.
+Programs of a process share it: an encoder and a decoder, or a model and its draft model, would keep twice as many
+threads as cores waiting for each other at barriers. The caller is thread 0. The others spin for a while between steps,
+so that a token loop does not wait for them to wake, and then sleep.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import ctypes
 import functools
 import logging
 import math
+import os
 import sys
 import threading
 import time
+from collections import Counter
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -27,6 +31,9 @@ from pumice_cpu.kernel import Kernel, load_kernels
 _LINE = 8
 _GO, _ROUND, _TABLE, _SIZE = 0, 2 * _LINE, 4 * _LINE, 5 * _LINE
 
+_LONG = 64  # tokens of a step from which other steps may run between parts of it
+_PART = 32  # operations of a part
+_CLOSED = "cpu: the thread pool is closed"
 
 logger = logging.getLogger("pumice.cpu")
 
@@ -40,7 +47,7 @@ class OperationTable:
         self._operations: list[tuple[str, dict[str, int], bool]] = []
         self._rows: list[NDArray[np.int64]] = []
         self._table = self._tickets = np.zeros(0, np.int64)
-        self._descriptions: dict[int, NDArray[np.int64]] = {}  # by number of threads
+        self._parts: dict[tuple[int, bool], list[NDArray[np.int64]]] = {}  # by number of threads, and if they are cut
         self.paces: dict[int, Pace] = {}  # measured times, by the logarithm of the step's size
 
     def add(self, kernel: str, arguments: dict[str, int], *, alongside: bool = False) -> None:
@@ -59,15 +66,18 @@ class OperationTable:
         """Return the names of the kernels."""
         return list(dict.fromkeys(kernel for kernel, *_ in self._operations))
 
-    def description(self, n_threads: int) -> NDArray[np.int64]:
-        """Return the table as threads need it: its address and length, their number, and the address of its tickets."""
+    def parts(self, n_threads: int, is_cut: bool) -> list[NDArray[np.int64]]:
+        """Return the parts of the table as threads need them: address and length, their number, address of tickets."""
         if len(self._rows) != len(self):
             self._link()
-            self._descriptions = {}
-        if n_threads not in self._descriptions:
-            values = [address(self._table), len(self), n_threads, address(self._tickets)]
-            self._descriptions[n_threads] = np.array(values, np.int64)
-        return self._descriptions[n_threads]
+            self._parts = {}
+        if (parts := self._parts.get((n_threads, is_cut))) is None:
+            table, tickets, size = address(self._table), address(self._tickets), _PART if is_cut else len(self)
+            parts = self._parts[n_threads, is_cut] = [
+                np.array([table + 24 * i, min(size, len(self) - i), n_threads, tickets + 8 * i], np.int64)
+                for i in range(0, len(self), size)
+            ]
+        return parts
 
     def _link(self) -> None:
         kernels = load_kernels(self.kernels)
@@ -87,7 +97,8 @@ class OperationTable:
 class ThreadPool:
     """A pool of ``n_threads`` threads, including the caller's, that runs one table at a time.
 
-    If ``adaptive``, a single thread runs steps where that is faster. The threads start with the first table.
+    If ``adaptive``, a single thread runs steps where that is faster. The threads start with the first table. Tables of
+    several threads take turns in the order in which they come, those of long steps part by part.
     """
 
     def __init__(self, n_threads: int, adaptive: bool = True) -> None:
@@ -100,6 +111,7 @@ class ThreadPool:
         self._known_busy = 0.0  # core seconds of all threads in the steps so far, as far as reported
         self._caller_busy = 0.0  # core seconds of the caller in steps on all threads
         self._lock = threading.Lock()
+        self._next = threading.Lock()  # of the caller that waits for its turn
         self._closing = False
         self._wake = [threading.Event() for _ in range(1, n_threads)]
         self._threads: list[threading.Thread] = []
@@ -109,7 +121,7 @@ class ThreadPool:
         """Load the kernels and start the threads, unless they run. Raises BackendError if that is impossible."""
         with self._lock:
             if self._closing:
-                raise BackendError("cpu: the thread pool is closed")
+                raise BackendError(_CLOSED)
             if self._is_started:
                 return
             kernels = load_kernels(KERNELS)
@@ -139,23 +151,35 @@ class ThreadPool:
             return
         if not self._is_started:
             self.start()
-        with self._lock:
-            pace = self._pace(table, size)
-            began = time.perf_counter()
-            alone = pace.choose(began)
-            shared, n_threads = (self._alone, 1) if alone else (self.shared, self.n_threads)
-            shared[_TABLE : _TABLE + 4] = table.description(n_threads)
-            place = address(shared)
-            if alone:
-                self._start(place)
-                self._run(place, 0, _yield_function())
-            else:
-                self._run_together(place)
-            now = time.perf_counter()
-            was_alone, seconds = pace.is_alone, pace.seconds
-            pace.took(alone, now - began, math.nan if alone else self._newly_busy(), now)
-            if pace.is_alone != was_alone:
-                self._tell(pace, size, seconds)
+        pace = self._pace(table, size)
+        alone = pace.choose(time.perf_counter())
+        seconds = work = 0.0
+        for part in table.parts(1 if alone else self.n_threads, size >= _LONG):
+            with ExitStack() as turn:
+                turn.enter_context(self._next)
+                with self._lock:
+                    turn.close()
+                    began = time.perf_counter()
+                    self._run_part(part, alone)
+                    now = time.perf_counter()
+                    seconds += now - began
+                    work += math.nan if alone else self._newly_busy()
+        was_alone, before = pace.is_alone, pace.seconds
+        pace.took(alone, seconds, work, now)
+        if pace.is_alone != was_alone:
+            self._tell(pace, size, before)
+
+    def _run_part(self, part: NDArray[np.int64], alone: bool) -> None:
+        if self._closing:
+            raise BackendError(_CLOSED)
+        shared = self._alone if alone else self.shared
+        shared[_TABLE : _TABLE + 4] = part
+        place = address(shared)
+        if alone:
+            self._start(place)
+            self._run(place, 0, _yield_function())
+        else:
+            self._run_together(place)
 
     def _tell(self, pace: Pace, size: int, seconds: float) -> None:
         """Log a switch between all threads and one."""
@@ -236,6 +260,41 @@ class ThreadPool:
             return math.nan
         before, self._known_busy = self._known_busy, self._caller_busy + 1e-9 * float(self._spent.sum())
         return self._known_busy - before
+
+
+class _SharedPools:
+    """The pools of this process by number of threads, and whether they are adaptive."""
+
+    def __init__(self) -> None:
+        self.forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Begin without pools: threads do not live on in a forked process."""
+        self._lock = threading.Lock()
+        self._pools: dict[tuple[int, bool], ThreadPool] = {}
+        self._users = Counter[ThreadPool]()
+
+    def take(self, n_threads: int, adaptive: bool) -> ThreadPool:
+        """Return a pool, for ``give_back``."""
+        with self._lock:
+            pool = self._pools.setdefault((n_threads, adaptive), ThreadPool(n_threads, adaptive))
+            self._users[pool] += 1
+            return pool
+
+    def give_back(self, pool: ThreadPool) -> None:
+        """Close a pool that nobody else has."""
+        with self._lock:
+            self._users[pool] -= 1
+            if self._users[pool] > 0:
+                return
+            del self._users[pool]
+            self._pools = {key: other for key, other in self._pools.items() if other is not pool}
+        pool.close()
+
+
+POOLS = _SharedPools()
 
 
 def aligned_zeros(size: int) -> NDArray[np.uint8]:

@@ -1,5 +1,6 @@
 """Compiling functions and calling them by address."""
 
+import os
 import threading
 
 import numpy as np
@@ -10,7 +11,7 @@ from pumice_cpu import kernel
 from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.compiler import symbol
-from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits, kernel_function
+from pumice_cpu.runtime import POOLS, OperationTable, ThreadPool, float_bits, kernel_function
 from waiting import PATIENCE
 
 
@@ -78,6 +79,57 @@ def test_operations_alongside_others_are_all_done_before_the_next_that_waits() -
         pool.run(table)
         np.testing.assert_array_equal(total, np.full(width, 16.0))
     pool.close()
+
+
+def test_a_short_step_runs_between_the_parts_of_a_long_one() -> None:
+    pool, width, steps = ThreadPool(2), 50_000, 3200
+    (x, y), count = np.zeros((2, width), np.float32), np.ones(1, np.int64)
+    long, n_runs = counting(x, y, count, steps), 0
+    (short_x, short_y), was_between = np.zeros((2, 8), np.float32), False
+    short = counting(short_x, short_y, count, 2)
+    while not was_between and n_runs < 20:
+        running = threading.Thread(target=pool.run, args=(long, 512))
+        running.start()
+        while running.is_alive() and not y.max() > n_runs * steps:  # it has begun
+            pass
+        pool.run(short)
+        was_between = x.max() < (n_runs + 1) * steps
+        running.join(PATIENCE)
+        n_runs += 1
+    pool.close()
+    assert was_between
+    np.testing.assert_array_equal(x, np.full(width, n_runs * steps))
+    np.testing.assert_array_equal(short_x, np.full(8, 2 * n_runs))
+
+
+def test_backends_share_threads_until_the_last_is_closed() -> None:
+    pool, other = POOLS.take(3, False), POOLS.take(2, False)
+    assert other is not pool is POOLS.take(3, False)
+    (x, y), count = np.zeros((2, 8), np.float32), np.ones(1, np.int64)
+    table = counting(x, y, count, 2)
+    POOLS.give_back(other)
+    POOLS.give_back(pool)
+    pool.run(table)
+    POOLS.give_back(pool)
+    with pytest.raises(BackendError, match="closed"):
+        pool.run(table)
+    again = POOLS.take(3, False)
+    assert again is not pool
+    POOLS.give_back(again)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    pool, (x, y), count = POOLS.take(2, False), np.zeros((2, 8), np.float32), np.ones(1, np.int64)
+    table = counting(x, y, count, 2)
+    pool.run(table)
+    if (child := os.fork()) == 0:
+        try:
+            POOLS.take(2, False).run(table)
+        finally:
+            os._exit(not np.array_equal(x, np.full(8, 4)))
+    assert os.waitpid(child, 0)[1] == 0
+    POOLS.give_back(pool)
 
 
 def test_functions_that_numba_compiles_apart_are_refused() -> None:
