@@ -199,18 +199,18 @@ class Chat:
             raise RequestError(f"messages: {NO_MEDIA}")
         marker = f"<__media_{secrets.token_hex(16)}__>" if request.media else ""
         job = PromptJob(
-            info.template,
-            self._spellings,
-            (*info.format.reasoning, info.format.after_reasoning),
-            request.messages,
-            request.tools,
-            request.template_variables,
-            request.reasoning,
-            request.continues,
-            request.add_generation_prompt,
-            [kind_of(item) for item in request.media],
-            marker,
-            info.describes_tools,
+            template=info.template,
+            spellings=self._spellings,
+            marks=(*info.format.reasoning, info.format.after_reasoning),
+            messages=request.messages,
+            tools=request.tools,
+            variables=request.template_variables,
+            reasoning=request.reasoning,
+            continues=request.continues,
+            add_generation_prompt=request.add_generation_prompt,
+            media=[kind_of(item) for item in request.media],
+            marker=marker,
+            describes_tools=info.describes_tools,
         )
         written = self._workers.write(job)
         if self._n_ctx is not None:
