@@ -37,7 +37,7 @@ class RunningModel:
     n_ctx: int
     address: str = ""  # address of the server, if any
     pid: int = field(default_factory=os.getpid)
-    since: float = field(default_factory=time.time)  # seconds since 1970
+    since: float = field(default_factory=time.time)  # seconds since 1970  # noqa: TID251 (shown)
 
 
 def directory() -> Path:
@@ -63,7 +63,7 @@ class RunningServer:
     address: str
     models: dict[str, str]
     pid: int = field(default_factory=os.getpid)
-    since: float = field(default_factory=time.time)
+    since: float = field(default_factory=time.time)  # noqa: TID251 (shown)
 
 
 def server_directory() -> Path:

@@ -256,7 +256,7 @@ def _start(number: int, options: StagesOptions, group: Any) -> Any:
     if group is not None:  # the engine shares the first bundle with the last stage, which returns the logits
         where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=options.count - 1 - number)
     make = ray.remote(StageActor).options(
-        name=f"{NAME}{time.time_ns()}-{number}",
+        name=f"{NAME}{time.time_ns()}-{number}",  # noqa: TID251 (a name)
         num_cpus=options.num_cpus,
         num_gpus=options.num_gpus,
         memory=memory or None,

@@ -50,7 +50,7 @@ class Models(ModelLoading):
         super().__init__([ServedModel(spec, settings.keep_alive) for spec in specs], load, settings)
         self.other_options = for_other_models(options or {})
         self.uploads = Uploads(settings.uploads, settings.upload_bytes) if settings.uploads else None
-        self.started = int(time.time())
+        self.started = int(time.time())  # noqa: TID251 (shown)
         self.pulls = Pulls()
         self.ends: list[Callable[[], None]] = [self.pulls.stop, self.events.end]  # called when the server stops
         for served_model in self.served_models:

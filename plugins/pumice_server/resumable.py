@@ -34,7 +34,7 @@ class KeptStream:
 
     def __init__(self, owner: str, ping: bytes | None) -> None:
         self.owner = owner
-        self.started = time.time()
+        self.started = time.time()  # noqa: TID251 (shown)
         self.completed: float | None = None
         self.expires = 0.0  # in seconds of the monotonic clock, once it has ended
         self.total = 0
@@ -77,7 +77,7 @@ class KeptStream:
             self._add(event(openai_error(problem_of(error))))
         finally:
             pinging.cancel()
-            self.completed, self.expires = time.time(), time.monotonic() + _KEPT_SECONDS
+            self.completed, self.expires = time.time(), time.monotonic() + _KEPT_SECONDS  # noqa: TID251 (shown)
             self._notify()
 
     async def read(self, begin: int) -> AsyncIterator[bytes]:

@@ -93,7 +93,7 @@ class ServedModel:
         self.scales: dict[str, float] = {}  # of its LoRA adapters; configured, until it was loaded
         self.defaults: Variant | None = None  # how its chats begin, by its entry in the catalogue
         self.variants: dict[str, Variant] = {}  # names that clients made
-        self.created = int(time.time())
+        self.created = int(time.time())  # noqa: TID251 (shown)
         self.state = State.ABSENT
         self.service: ModelService | None = None
         self.loading: asyncio.Task[None] | None = None

@@ -161,7 +161,7 @@ def _raise_exception(message: str) -> None:
 
 
 def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
+    return datetime.now().strftime(format)  # noqa: TID251 (strftime_now of templates)
 
 
 def _tojson(

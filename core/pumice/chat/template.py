@@ -232,5 +232,5 @@ def reasoning_variables(switch: bool | None) -> dict[str, Any]:
 
 def _firefunction(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the variables that only FireFunction's template uses."""
-    now = datetime.now(UTC).strftime("%b %d %Y %H:%M:%S GMT")
+    now = datetime.now(UTC).strftime("%b %d %Y %H:%M:%S GMT")  # noqa: TID251 (a date in a built-in template)
     return {"functions": json.dumps(tools, indent=2) if tools else "", "datetime": now}

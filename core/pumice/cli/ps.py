@@ -43,7 +43,7 @@ def command(address: str | None, as_json: bool) -> None:
 
 def format_running(running: RunningModel) -> str:
     """Return a readable line."""
-    minutes = max(0, int(time.time() - running.since)) // 60
+    minutes = max(0, int(time.time() - running.since)) // 60  # noqa: TID251 (shown)
     age = f"{minutes // 60} h {minutes % 60:02} min"
     size = format_bytes(sum(running.memory.values()))
     where = f"  {running.address}" if running.address else ""

@@ -95,5 +95,5 @@ def has_markdown() -> bool:
 
 
 def _write(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))  # noqa: TID251 (what was made for a terminal)
     sys.stdout.buffer.flush()

@@ -231,7 +231,7 @@ class Envelope:
     @classmethod
     def new(cls, model: str, prefix: str = "cmpl-") -> Envelope:
         """Return that of a new result."""
-        return cls(f"{prefix}{uuid.uuid4()}", int(time.time()), model)
+        return cls(f"{prefix}{uuid.uuid4()}", int(time.time()), model)  # noqa: TID251 (shown)
 
     def text(
         self, text: str, logprobs: CompletionLogprobs | None, reason: FinishReason | None

@@ -197,7 +197,7 @@ class _Lines(Generic[L]):
 
     def of(self, delta: pumice.ChatDelta) -> L:
         logprobs = [token_logprob(token.token, token, self._service.token_bytes) for token in delta.logprobs]
-        made = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        made = datetime.now(UTC).isoformat().replace("+00:00", "Z")  # noqa: TID251 (shown)
         head = {"model": self._service.name, "created_at": made, "done": False, "logprobs": logprobs or None}
         return self._make(delta, head)
 

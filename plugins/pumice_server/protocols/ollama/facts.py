@@ -88,7 +88,7 @@ def _held(served_model: ServedModel, summary: pumice.Summary | None) -> ListedMo
     facts = served_model.service.model.facts
     on_gpus = sum(device.bytes for device in facts.devices if device.is_gpu)
     model.size, model.size_vram, model.context_length = max(served_model.size, on_gpus), on_gpus, facts.n_ctx
-    model.expires_at = _NEVER if left == FOREVER else time_text(time.time() + left)
+    model.expires_at = _NEVER if left == FOREVER else time_text(time.time() + left)  # noqa: TID251 (shown)
     return model
 
 

@@ -34,7 +34,7 @@ class PartBuilder:
         self.id = f"chatcmpl-{secrets.token_urlsafe(18)}"
         self._head: dict[str, Any] = {
             "id": self.id,
-            "created": int(time.time()),
+            "created": int(time.time()),  # noqa: TID251 (shown)
             "model": service.name,
             "system_fingerprint": service.fingerprint,
         }
