@@ -50,9 +50,10 @@ class HostMemory:
         """The step block on the device."""
         return self._memory.step
 
-    def output_place(self, name: str) -> tuple[Buffer, int]:
-        """Return the buffer and byte offset to which an output is copied."""
-        return self._download, next(offset for tensor, offset in self._output_places.items() if tensor.name == name)
+    def output_place(self, name: str) -> tuple[Buffer, int, int]:
+        """Return the buffer and byte offset to which an output is copied, and its most bytes."""
+        tensor, offset = next(item for item in self._output_places.items() if item[0].name == name)
+        return self._download, offset, _bytes(tensor, self._memory.limits.sizes)
 
     def input_place(self, name: str) -> tuple[Buffer, int]:
         """Return the buffer and byte offset of an input on the device."""

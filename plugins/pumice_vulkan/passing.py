@@ -32,8 +32,9 @@ def copies_of(passed: Mapping[str, Passed], host: HostMemory, n_rows: int) -> It
     Args:
         passed: these inputs by name.
         host: memory of the program of the step.
-        n_rows: rows of the bucket of the step. All are copied, so that batches of a bucket have the same copies.
+        n_rows: rows of the bucket of the step. All that the output can have are copied, so that batches of a bucket
+            have the same copies.
     """
     for name, item in passed.items():
-        source = cast(Source, item.program).host.output_place(item.output)
-        yield Copy(*source, *host.input_place(name), n_rows * host.row_bytes(name))
+        buffer, begin, most = cast(Source, item.program).host.output_place(item.output)
+        yield Copy(buffer, begin, *host.input_place(name), min(n_rows * host.row_bytes(name), most))
