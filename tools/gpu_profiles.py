@@ -149,11 +149,11 @@ HEADER = (
 )
 
 
-def write_model(path: Path) -> Path:
-    """Write a llama of two layers with matrices of Q4_0."""
+def write_model(path: Path, type: GGMLType = GGMLType.Q4_0) -> Path:
+    """Write a llama of two layers with matrices of a type."""
     with GGUFFile.open(tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=512)) as file:
         numbers = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
-        types = {name: GGMLType.Q4_0 for name, values in numbers.items() if values.ndim == 2}
+        types = {name: type for name, values in numbers.items() if values.ndim == 2}
         tensors = {name: quantize(values, types[name]) if name in types else values for name, values in numbers.items()}
         return write_gguf(path, file.metadata, tensors, types)
 

@@ -59,7 +59,7 @@ def use_few(
     """Return the kernel's work division for ``n_rows`` rows of x, or None if no kernel here applies."""
     if not use_cooperative(lowering, weight):
         return None
-    if not weight.format.dense and use_lanes(lowering, weight.n_columns, n_rows):
+    if few_order(lowering, weight.n_columns, n_rows, weight.format.dense) is Order.LANES:
         n_all, width = weight.n_rows * (2 if paired else 1), lanes_width(lowering.device)
         return lanes_shape(n_all, weight.n_columns, n_rows, paired, width)
     least = least_few(weight.n_columns, weight.n_rows)
@@ -75,9 +75,12 @@ def use_lanes(lowering: Lowering, n_columns: int, n_rows: int) -> bool:
     return lowering.memory.lanes and n_rows >= least and n_columns % LANES_STEP == 0
 
 
-def few_order(lowering: Lowering, n_columns: int, n_rows: int) -> Order:
-    """Return the order of float16 activations for products on matrix units."""
-    if use_lanes(lowering, n_columns, n_rows):
+def few_order(lowering: Lowering, n_columns: int, n_rows: int, dense: bool = False) -> Order:
+    """Return the order of float16 activations for products on matrix units; ``dense``: of a matrix of numbers.
+
+    That of a matrix whose format is not known is a guess.
+    """
+    if not dense and use_lanes(lowering, n_columns, n_rows):
         return Order.LANES
     return Order.TILES if n_rows <= MOST_FEW else Order.ROWS
 

@@ -73,7 +73,7 @@ def _gated(lowering: Lowering, nodes: list[Node]) -> bool:
     norm, gate, up, last = nodes
     matrices = [_matrix(lowering, gate), _matrix(lowering, up)]
     shape = use_few(lowering, matrices[0], lowering.rows(norm.output), paired=True) if _go_together(*matrices) else None
-    if shape and normed_halves(lowering, norm, few_order(lowering, matrices[0].n_columns, lowering.rows(norm.output))):
+    if shape and normed_halves(lowering, norm, _order(lowering, matrices[0], lowering.rows(norm.output))):
         few_product(lowering, FewProduct(norm.output, matrices, lowering.place(last.output), output=last.output), shape)
         return True
     if _in_half(lowering, norm, matrices):
@@ -178,11 +178,17 @@ def _in_half(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
     """Store the norm as float16 for products on matrix units, if all of them run there."""
     rows = lowering.rows(norm.output)
     few = [use_few(lowering, item, rows) is not None for item in matrices]
-    if any(few) != all(few):
+    orders = [_order(lowering, item, rows) for item in matrices]
+    if any(few) != all(few) or (all(few) and any(order is not orders[0] for order in orders)):
         return False
     many = rows > MOST_VECTORS and all(use_cooperative(lowering, item) for item in matrices)
-    order = few_order(lowering, matrices[0].n_columns, rows) if all(few) else Order.ROWS
+    order = orders[0] if all(few) else Order.ROWS
     return (all(few) or many) and normed_halves(lowering, norm, order)
+
+
+def _order(lowering: Lowering, weight: Matrix, n_rows: int) -> Order:
+    """Return the order in which a product of few rows reads them: no other dispatch has their float32 values."""
+    return few_order(lowering, weight.n_columns, n_rows, weight.format.dense)
 
 
 def _in_tiles(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:

@@ -3,16 +3,21 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.paper_device import PaperDevice
 
 import pumice
 from pumice.config import load_config
+from pumice.gguf import GGMLType
 from pumice.registry import get_registry
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.buckets import Bucket
 from pumice_vulkan.device.driver_ids import DriverId
 from pumice_vulkan.device.resources import Resources, resources
+from pumice_vulkan.lower.rule import Lowering
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.profiles import PROFILES, find_profile, narrowed
 from pumice_vulkan.quirks import without_quirks
@@ -27,6 +32,29 @@ def test_the_table_is_that_of_the_tool(tmp_path: Path) -> None:
         lowered = gpu_profiles.lowered_profiles(compiled)
     assert page == gpu_profiles.text(page, lowered), "run: python tools/gpu_profiles.py"
     assert len(PROFILES) >= 30
+
+
+@pytest.mark.parametrize("type", ["F16", "Q4_0"])
+def test_nothing_is_read_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, type: str) -> None:
+    """Float16 activations have the order in which products read them: norms store no others."""
+    made, unwritten = list[BufferSlice](), list[str]()
+    dispatch = Lowering.dispatch
+
+    def noted(self: Lowering, kernel: str, *, reads: Any, writes: Any, **options: Any) -> None:
+        places = [place for item in reads.values() for place in (item if isinstance(item, list) else [item])]
+        own = [place for place in places if place.buffer is self.memory.activations.buffer]
+        unwritten.extend(kernel for place in own if not any(place.overlaps(other) for other in made))
+        made.extend(place for item in writes.values() for place in (item if isinstance(item, list) else [item]))
+        dispatch(self, kernel, reads=reads, writes=writes, **options)
+
+    monkeypatch.setattr(Lowering, "dispatch", noted)
+    path = gpu_profiles.write_model(tmp_path / "model.gguf", GGMLType[type])
+    description = PROFILES["hopper-h200"].described()
+    with gpu_profiles.captured(path) as compiled, gpu_profiles.program_on(description, compiled) as (_, program):
+        for bucket in (Bucket(1, 1, True), Bucket(4, 1), Bucket(16, 1), Bucket(16, 16, True), Bucket(128, 1)):
+            made.clear()
+            program.lowered.dispatches(bucket)
+            assert unwritten == [], bucket
 
 
 @pytest.mark.parametrize(
