@@ -377,7 +377,7 @@ void keep(bool really, uint e, vec4 v) {
 // --- units of weights
 
 // Types of matrices.
-const uint Q4_0 = 0u, Q4_K = 1u, Q6_K = 2u, Q8_0 = 3u, Q5_K = 4u, Q3_K = 5u;
+const uint Q4_0 = 0u, Q4_K = 1u, Q6_K = 2u, Q5_K = 3u, Q3_K = 4u;
 const uint SIX = 0x80000000u, SECOND = 0x40000000u, PLACE = 0x0fffffffu; // flags of a place, which counts 16 bytes
 
 // --- products
@@ -392,37 +392,51 @@ void take_x(uint chunk) {
     x_scales = scales[b];
 }
 
-// Codes of columns 4i to 4i + 3 of a block, and of those 16 further, as in weights.glsl; `more`: words 4 to 7 of eight bits.
-uvec2 words_of(uint type, uvec4 low, uvec4 more, uvec2 high, uint i) {
-    if (type == Q8_0) return uvec2(low[i], more[i]);
-    if (type == Q3_K) {
-        const uvec2 bits = uvec2(i < 2u ? high.x << (2u - i) : high.x >> (i - 2u), high.x >> (i + 2u));
-        return low.xy >> (2u * i) & 0x03030303u | bits & 0x04040404u;
-    }
-    const uvec2 words = uvec2(low[i], low[i] >> 4) & 0x0f0f0f0fu;
-    if (type == Q6_K) return words | (i < 2u ? high << (4u - 2u * i) : high >> (2u * i - 4u)) & 0x30303030u;
-    if (type == Q5_K) return words | uvec2(high.x << (4u - i), high.x >> i) & 0x10101010u;
-    return words;
-}
-
-float product(uint type, uvec4 low, uvec4 more, uvec2 high, uint half_scale, uint super) {
+#ifdef HAS_Q8_0
+float product_q8_0(uvec4 low, uvec4 high, uint scale) {
     int first = 0, second = 0;
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
-        const uvec2 words = words_of(type, low, more, high, i);
+        first += dotPacked4x8EXT(int(low[i]), int(x_low[i]));
+        second += dotPacked4x8EXT(int(high[i]), int(x_high[i]));
+    }
+    const vec2 dots = vec2(first, second) * x_scales.xy;
+    return unpackHalf2x16(scale).x * (dots.x + dots.y);
+}
+#endif
+
+// The product of a block of less than eight bits, as in weights.glsl. Only types of the variant are compiled.
+float product(uint type, uvec4 low, uvec2 high, uint half_scale, uint super) {
+    int first = 0, second = 0;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        uvec2 words = uvec2(low[i], low[i] >> 4) & 0x0f0f0f0fu;
+#ifdef HAS_Q6_K
+        if (type == Q6_K) words |= (i < 2u ? high << (4u - 2u * i) : high >> (2u * i - 4u)) & 0x30303030u;
+#endif
+#ifdef HAS_Q5_K
+        if (type == Q5_K) words |= uvec2(high.x << (4u - i), high.x >> i) & 0x10101010u;
+#endif
+#ifdef HAS_Q3_K
+        const uvec2 bits = uvec2(i < 2u ? high.x << (2u - i) : high.x >> (i - 2u), high.x >> (i + 2u));
+        if (type == Q3_K) words = low.xy >> (2u * i) & 0x03030303u | bits & 0x04040404u;
+#endif
         first += dotPacked4x8EXT(int(words.x), int(x_low[i]));
         second += dotPacked4x8EXT(int(words.y), int(x_high[i]));
     }
     const vec2 dots = vec2(first, second) * x_scales.xy;
+#if defined HAS_Q6_K || defined HAS_Q3_K
     if (type == Q6_K || type == Q3_K) {
         const vec2 parts = vec2(bitfieldExtract(int(half_scale), 0, 8), bitfieldExtract(int(half_scale), 8, 8));
         return unpackHalf2x16(super).x * dot(parts, dots - (type == Q6_K ? 32.0 : 4.0) * x_scales.zw);
     }
+#endif
     const float all = dots.x + dots.y, sums = x_scales.z + x_scales.w;
+#if defined HAS_Q4_K || defined HAS_Q5_K
     if (type == Q4_K || type == Q5_K) {
         const vec2 factors = unpackHalf2x16(super);
         return factors.x * float(half_scale & 255u) * all - factors.y * float(half_scale >> 8) * sums;
     }
-    return unpackHalf2x16(half_scale).x * (type == Q8_0 ? all : all - 8.0 * sums);
+#endif
+    return unpackHalf2x16(half_scale).x * (all - 8.0 * sums);
 }
 
 #ifdef WITH_EXPERTS

@@ -42,7 +42,7 @@ Pointers aim(uint64_t at, uint total, uint number, bool six) {
     if (SIX_BITS) UNIT.high = BITS(FROM.high, (I));
 
 float product_of(Unit unit, bool six) {
-    return product(six ? Q6_K : MATRIX, unit.low, uvec4(0u), unit.high, unit.scale, unit.super);
+    return product(six ? Q6_K : MATRIX, unit.low, unit.high, unit.scale, unit.super);
 }
 
 // Stores the sums of `count` units, of which `n` are rows of this subgroup from `first` on.
@@ -75,13 +75,13 @@ void load_qkv(uint layer) {
     EACH_UNIT for (uint i = 0u; i < N_Q; i++) {
         LOAD(ahead[i], q, i * BLOCKS_X, false)
     }
-    six_v = MIXED && (at_v & 1ul) != 0ul;
+    six_v = MIXED && (at_v & 15ul) != 0ul;
     EACH_UNIT for (uint i = 0u; i < N_KV; i++) {
         const uint row = row_kv(i);
         const bool value = row >= OF_K;
         const uint number = (wg * OF_K + (value ? row - OF_K : row)) * BLOCKS_X + block;
         if (MIXED && value && six_v) {
-            const Pointers from = aim(at_v & ~1ul, KEY * BLOCKS_X, number, true);
+            const Pointers from = aim(at_v & ~15ul, KEY * BLOCKS_X, number, true);
             LOAD(ahead[N_Q + i], from, 0u, true)
         } else {
             const Pointers from = aim(value ? at_v : at_k, KEY * BLOCKS_X, number, false);
@@ -172,12 +172,12 @@ void find_shares() {
 
 void load_down(uint layer) {
     const uint64_t at = address(layer, 6u);
-    six_down = MIXED && (at & 1ul) != 0ul;
+    six_down = MIXED && (at & 15ul) != 0ul;
     EACH_UNIT for (uint i = 0u; i < ROWS_D * UNITS_D; i++) {
         const uint row = wg * OF_X + min(warp * ROWS_D + i / UNITS_D, OF_X - 1u), block = i % UNITS_D * LANES + lane;
         const uint number = (chosen[block / BLOCKS_E] * WIDTH + row) * BLOCKS_E + block % BLOCKS_E;
         if (MIXED && six_down) {
-            const Pointers from = aim(at & ~1ul, EXPERTS * WIDTH * BLOCKS_E, number, true);
+            const Pointers from = aim(at & ~15ul, EXPERTS * WIDTH * BLOCKS_E, number, true);
             LOAD(down[i], from, 0u, true)
         } else {
             const Pointers from = aim(at, EXPERTS * WIDTH * BLOCKS_E, number, false);

@@ -68,7 +68,7 @@ Pointers aim(Source from, uint row, uint chunk, uint type) {
 }
 
 float product_as(Unit u, uint type) {
-    return product(type, u.low, uvec4(0u), u.high, u.scale, u.super);
+    return product(type, u.low, u.high, u.scale, u.super);
 }
 
 // --- steps

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from pumice_vulkan.formats import BY_NAME
-from pumice_vulkan.persistent.division import Shape
+from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape
 from pumice_vulkan.persistent.pattern import MATRICES
 
 QUAD = 4
@@ -55,8 +55,10 @@ class Planes:
         return code + (f" e{unit} = SUPERS(p_super, {eighth});" if self.has_super else "")
 
     def product(self, unit: int) -> str:
-        more, high = (f"m{unit}" if self.low == 8 else "uvec4(0u)"), (f"h{unit}" if self.high else "uvec2(0u)")
-        return f"product({self.name}, w{unit}, {more}, {high}, s{unit}, {f'e{unit}' if self.has_super else '0u'})"
+        if self.low == 8:
+            return f"product_{self.type}(w{unit}, m{unit}, s{unit})"
+        high, super = (f"h{unit}" if self.high else "uvec2(0u)"), (f"e{unit}" if self.has_super else "0u")
+        return f"product({self.name}, w{unit}, {high}, s{unit}, {super})"
 
     def point(self, number: str, plane: Callable[[int], str]) -> str:
         """Return the assignments of the pointers into a matrix at ``at``; ``plane``: offset behind bytes of a block."""
@@ -143,7 +145,7 @@ class Rows(Divided):
         number = f"(wg * {self.of_group}u + {self.slot} * {self.n}u) * {self.blocks}u + {self.lane}"
         code = f"{{ const uint number = {number}; uint64_t at = {address}; "
         if len(self.types) > 1:
-            code += f"other_{self.name} = (at & 1ul) != 0ul; at &= ~1ul; "
+            code += f"flag_{self.name} = uint(at) & {ADDRESS_FLAGS}u; at &= ~{ADDRESS_FLAGS}ul; "
         return code + f"{self.each(self.point)} }}"
 
     def point(self, planes: Planes) -> str:
@@ -154,8 +156,11 @@ class Rows(Divided):
         """Return the code for the matrix's type: ``known``, or what a flag of its address told."""
         if known or len(self.types) == 1:
             return code(known or self.types[0])
-        usual, other = self.types
-        return f"if (other_{self.name}) {{ {code(other)} }} else {{ {code(usual)} }}"
+        usual, *others, last = self.types
+        text = f"if (flag_{self.name} != 0u) {{ {code(last)} }} else {{ {code(usual)} }}"
+        for planes in others:
+            text = f"if (flag_{self.name} == {FLAGS.index(planes.type)}u) {{ {code(planes)} }} else {text}"
+        return text
 
     def plane(self, n_bytes: int) -> str:
         """Return the offset of a plane behind ``n_bytes`` of each block."""
@@ -270,7 +275,7 @@ class Quads:
         yield f"uint64_t {', '.join(f'at_{name}' for name in MATRICES)};"
         for matrix in (*self.matrices, self.v):
             if len(matrix.types) > 1:
-                yield f"bool other_{matrix.name} = false;"
+                yield f"uint flag_{matrix.name} = 0u;"
         yield "uint here, there; // layers"
         yield "uint64_t address(uint layer, uint i) {"
         yield "    return packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + i]);"

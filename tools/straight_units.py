@@ -48,7 +48,7 @@ class Matrix(Divided):
 
     def product(self, unit: int) -> str:
         rest = f"h{unit}, s{unit}, e{unit}" if self.six else f"uvec2(0u), s{unit}, 0u"
-        return f"product({'Q6_K' if self.six else 'Q4_0'}, w{unit}, uvec4(0u), {rest})"
+        return f"product({'Q6_K' if self.six else 'Q4_0'}, w{unit}, {rest})"
 
 
 class Units:

@@ -34,6 +34,10 @@ MACROS = {
 CONSTANTS = {"layers": 4, "vocabulary": 10, "rows": 21, "shares_gated": 22}
 """Fields of ``Shape`` that are specialization constants of some variants, with their numbers."""
 
+FLAGS = ("", "q6_k", "q5_k", "q4_k", "q3_k", "q8_0")
+"""Types by the low bits of a matrix's address, if its type is not the usual one."""
+ADDRESS_FLAGS = 15  # these bits
+
 FAMILY = {"places": 1, "offsets": 2, "addresses": 3}
 """The macro FAMILY of the shader by how weights are found; only by addresses they lie in any number of buffers."""
 
@@ -68,7 +72,7 @@ class Shape:
         head_norms: True if queries and keys have norms.
         rows: most tokens of a step; 1 is the shader for a single one.
         family: name of the family.
-        others: matrices (``pattern.MATRICES``) that may have another type in some layers, with that.
+        others: matrices (``pattern.MATRICES``) that may have another type in some layers, with each that they may have.
         spills: True if gated values of several rows lie in a buffer whatever their size, as shared memory is too small.
     """
 
@@ -101,7 +105,7 @@ class Shape:
     spills: bool = False
 
     def types_of(self, matrix: str) -> tuple[str, ...]:
-        """Return the type or the two types that a matrix may have."""
+        """Return the types that a matrix may have, the usual one first."""
         return self.type, *(other for name, other in self.others if name == matrix)
 
     @property
@@ -123,6 +127,7 @@ class Shape:
         macros = {name: _literal(value) for name, value in values.items()}
         macros["MIXED"] = _literal(bool(self.others))
         flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms}
+        flags |= {f"HAS_{name.upper()}": True for name in (self.type, self.output, *(type for _, type in self.others))}
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
     @property

@@ -7,6 +7,7 @@ from functools import partial
 from pumice_vulkan.persistent.division import Shape
 
 MORE_BITS = (("v", "q6_k"), ("down", "q6_k"))  # some layers of files named _M
+FEW_BITS = tuple((matrix, type) for matrix in ("v", "o", "down") for type in ("q4_k", "q5_k"))  # of Q3_K_M and Q3_K_L
 
 # Alike in all families.
 _shape = partial(Shape, threads=512, output="q6_k", early=True, block_size=32, deep_positions=2)
@@ -24,6 +25,7 @@ _llama_8b = partial(
     share=2,
     found_by="addresses",
 )
+_qwen3_8b = partial(_llama_8b, layers=36, ffn=12288, vocabulary=151936, head_norms=True)
 _of_tests = partial(
     _shape,
     lanes=8,
@@ -60,21 +62,11 @@ FAMILIES = {
     "llama_8b_q6_k": _llama_8b(type="q6_k"),
     "llama_8b_q8_0": _llama_8b(type="q8_0", output="q8_0"),
     "llama_8b_q3_k": _llama_8b(type="q3_k"),
-    "qwen3_8b_q4_k_m": _of_gpus(
-        ahead=4,
-        layers=36,
-        width=4096,
-        kv_heads=8,
-        dim=128,
-        ffn=12288,
-        vocabulary=151936,
-        type="q4_k",
-        others=MORE_BITS,
-        positions=1,
-        share=2,
-        found_by="addresses",
-        head_norms=True,
-    ),
+    "llama_8b_q3_k_m": _llama_8b(type="q3_k", others=FEW_BITS),
+    "qwen3_8b_q4_k_m": _qwen3_8b(type="q4_k", others=MORE_BITS),
+    "qwen3_8b_q5_k_m": _qwen3_8b(type="q5_k", others=MORE_BITS),
+    "qwen3_8b_q6_k": _qwen3_8b(type="q6_k"),
+    "qwen3_8b_q8_0": _qwen3_8b(type="q8_0", output="q8_0"),
     "a3b_q4_k_m": _of_gpus(
         ahead=8,
         layers=48,
@@ -99,7 +91,7 @@ FAMILIES = {
         ahead=4,
         ffn=1024,
         type="q5_k",
-        others=(("v", "q4_k"), ("o", "q3_k"), ("down", "q8_0")),
+        others=(("v", "q4_k"), ("o", "q3_k"), ("down", "q4_k"), ("down", "q8_0")),
     ),
 }
 """Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute tiny ones."""

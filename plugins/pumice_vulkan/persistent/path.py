@@ -22,7 +22,7 @@ from pumice_vulkan.lower.matrices import Matrix, matrix
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.persistent.division import Shape
+from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape
 from pumice_vulkan.persistent.general import FOUND_BY, TYPES, General, type_number
 from pumice_vulkan.persistent.pattern import Decoder, find_decoder
 from pumice_vulkan.persistent.shape import computes, shapes
@@ -333,7 +333,9 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
         return item.place.offset // 4  # units of 16 bytes
 
     def offset(item: Matrix) -> int:
-        return 4 * item.place.offset + (not item.format.dense and item.format is not usual)
+        name = item.format.name
+        is_usual = item.format.dense or item.format is usual
+        return 4 * item.place.offset + (0 if is_usual else FLAGS.index(name) if name in FLAGS else ADDRESS_FLAGS)
 
     def address(item: Matrix) -> int:
         return addresses[id(item.place.buffer)] + offset(item)

@@ -42,6 +42,7 @@ EVERY_TYPE = {
     "output.weight": "Q6_K",
     "blk.0.attn_v.weight": "Q4_K",
     "blk.1.attn_output.weight": "Q3_K",
+    "blk.0.ffn_down.weight": "Q4_K",
     "blk.1.ffn_down.weight": "Q8_0",
 }
 TYPES = {"tiny_types": ("Q5_K", EVERY_TYPE)}
