@@ -3,7 +3,7 @@
 // A workgroup computes TILE_M rows of W times TILE_N rows of x, K columns at a time; its subgroups divide the tile into
 // WARPS_M x WARPS_N parts. While a pair of tiles is multiplied, the next pair is loaded to registers. Where tiles are fewer
 // than processors, SPLITS workgroups divide the columns, and the last of them to finish adds up all sums in order. With
-// PAIRED the fragments of a tile of W alternate between two matrices, and the result is silu(W0 x) * (W1 x). With HALF_Y
+// PAIRED the fragments of a tile of W alternate between two matrices, and the result is silu(W0 x) * (W1 x), or gelu. With HALF_Y
 // it is also stored as float16. x is float16, in rows or in tiles (halves.glsl). n_rows is a multiple of 4.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -33,6 +33,7 @@ layout(local_size_x_id = 0) in;
 #include "weights.glsl"
 #include "half_weights.glsl"
 #include "common.glsl"
+#include "functions.glsl"
 #include "halves.glsl"
 layout(set = 0, binding = 1) restrict readonly buffer X { uvec4 x[]; };
 layout(set = 0, binding = 4) readonly buffer Bias { vec4 bias[]; };

@@ -5,7 +5,7 @@
 // subgroups: PARTS_K of them divide the columns, K at a time, and add up their sums at the end. Until then they do not
 // synchronize: each converts its own blocks of W to float16 in its own shared memory, and reads x, which is float16 in
 // tiles (halves.glsl), from memory. With PAIRED a subgroup's fragments alternate between two matrices, and the result is
-// silu(W0 x) * (W1 x). With HALF_Y it is also stored as float16. n_rows is a multiple of 4, n_columns of K.
+// silu(W0 x) * (W1 x), or gelu. With HALF_Y it is also stored as float16. n_rows is a multiple of 4, n_columns of K.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -34,6 +34,7 @@ layout(local_size_x_id = 0) in;
 #include "weights.glsl"
 #include "half_weights.glsl"
 #include "common.glsl"
+#include "functions.glsl"
 #include "halves.glsl"
 layout(set = 0, binding = 1) readonly buffer X { uvec4 x[]; };
 layout(set = 0, binding = 4) readonly buffer Bias { vec4 bias[]; };

@@ -8,7 +8,7 @@
 // A workgroup computes PARTS_M * FRAGMENTS_M * 16 rows of W times FRAGMENTS_N * 16 rows of x with PARTS_M x PARTS_K
 // subgroups: PARTS_K of them divide the columns, and add up their sums at the end. x is float16 in the order of lanes
 // (halves.glsl). With PAIRED a subgroup's fragments alternate between two matrices, and the result is
-// silu(W0 x) * (W1 x). With HALF_Y it is also stored as float16. With BY_ID each tile of x has the matrix of its expert
+// silu(W0 x) * (W1 x), or gelu. With HALF_Y it is also stored as float16. With BY_ID each tile of x has the matrix of its expert
 // (routes.glsl), and x lies in rows. n_rows is a multiple of 4, n_columns of 128.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -36,6 +36,7 @@ layout(local_size_x_id = 0) in;
 #include "weights.glsl"
 #include "half_weights.glsl"
 #include "common.glsl"
+#include "functions.glsl"
 #include "halves.glsl"
 layout(set = 0, binding = 1) readonly buffer X { uvec4 x[]; };
 layout(set = 0, binding = 4) readonly buffer Bias { vec4 bias[]; };

@@ -4,7 +4,7 @@
 // UNROLL blocks of each row at a time. Loads are issued as early as possible: the first weights are requested before x is
 // processed.
 //
-// Up to three matrices share a dispatch (query, key, value); with PAIRED two give silu(W0 x) * (W1 x). With EXPERTS each
+// Up to three matrices share a dispatch (query, key, value); with PAIRED two give silu(W0 x) * (W1 x), or gelu. With EXPERTS each
 // workgroup of y and z is one product with its own matrix: given by an id, or by the head. Else workgroup y is a pass
 // over TOKENS further rows of x.
 //
@@ -40,6 +40,7 @@ const bool EXPERTS = (FLAGS & (BY_ID | BY_HEAD)) != 0;
 #include "weights.glsl"
 
 #include "common.glsl"
+#include "functions.glsl"
 layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
 layout(set = 0, binding = 1) readonly buffer X2 { uvec2 x2[]; };
 layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };

@@ -157,7 +157,8 @@ def _cases() -> Macros:
 
 def _product() -> Macros:
     """Return the macros of products."""
-    return {**product_defines(), "GATE": _formula("silu_mul", "values[0]", "values[1]")}
+    silu, gelu = (_formula(name, "values[0]", "values[1]") for name in ("silu_mul", "gelu_mul"))
+    return {**product_defines(), "GATE": f"((FLAGS & GELU) != 0 ? {gelu} : {silu})"}
 
 
 def manifest(directory: Path) -> dict[str, dict[str, str]]:

@@ -20,6 +20,7 @@ class ProductFlag(IntFlag):
     RAGGED_X = auto()  # the number of columns is no multiple of a step
     QUANTIZED_Y = auto()  # also store results as int8
     HALF_Y = auto()  # also store results as float16
+    GELU = auto()  # PAIRED with GELU instead of SiLU
 
 
 class XMode(IntEnum):

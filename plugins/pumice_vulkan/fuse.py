@@ -12,8 +12,10 @@ from graphlib import TopologicalSorter
 
 from pumice.plugin import Tensor
 from pumice.plugin.unstable import ELEMENTWISE, Node, Segment, State, row_size
+from pumice_vulkan.residuals import unscaled
 
 GROUP, DEFERRED = "group", "deferred"  # operations of the node that replaces a group, and of its other nodes
+GATES = ("silu_mul", "gelu_mul")
 MOST_PRODUCTS = 8  # maximum products that share a norm
 MOST_STEPS, MOST_OPERANDS = 8, 5  # limits of shaders/elementwise.comp
 ROTATIONS = {"q": 32, "k": 32, "v": 64, "y": 64}  # values that shaders/hadamard.glsl rotates together; y: the result
@@ -32,6 +34,7 @@ class Group:
 
 def fuse(segment: Segment) -> Segment:
     """Return the segment with groups; inputs and outputs are unchanged."""
+    segment = unscaled(segment)
     return replace(segment, nodes=_schedule(segment.nodes, _groups(segment)))
 
 
@@ -77,6 +80,7 @@ def _groups(segment: Segment) -> list[Group]:
         _expert_sum,
         _convolved,
         _scaled_norm,
+        _norm_sum,
     ):
         for node in segment.nodes:
             group = match(node, uses)
@@ -109,13 +113,13 @@ def _normed_residual(node: Node, uses: _Uses) -> Group | None:
 
 
 def _gated(node: Node, uses: _Uses) -> Group | None:
-    """Match SwiGLU: ``silu(norm(x) @ gate.T) * (norm(x) @ up.T)``."""
+    """Match SwiGLU, ``silu(norm(x) @ gate.T) * (norm(x) @ up.T)``, or GEGLU."""
     normed = _normed(node, uses)
     if normed is None or len(normed.nodes) != 3:
         return None
     for gate, up in (normed.nodes[1:], normed.nodes[:0:-1]):
         product = uses.only(gate.output)
-        if product is None or product.op != "silu_mul" or uses.only(up.output) is not product:
+        if product is None or product.op not in GATES or uses.only(up.output) is not product:
             continue
         if product.operands() == [gate.output, up.output] and _alike(gate, up):
             return Group("gated", [node, gate, up, product])
@@ -123,8 +127,8 @@ def _gated(node: Node, uses: _Uses) -> Group | None:
 
 
 def _gated_experts(node: Node, uses: _Uses) -> Group | None:
-    """Match SwiGLU of experts: ``silu(gate(x)) * up(x)``, with equal expert ids."""
-    if node.op != "silu_mul":
+    """Match SwiGLU or GEGLU of experts: ``silu(gate(x)) * up(x)``, with equal expert ids."""
+    if node.op not in GATES:
         return None
     gate, up = (uses.maker.get(tensor) for tensor in node.operands())
     if gate is None or up is None or (gate.op, up.op) != ("mul_mat_id", "mul_mat_id") or not _alike(gate, up):
@@ -275,6 +279,15 @@ def _scaled_norm(node: Node, uses: _Uses) -> Group | None:
     if scale is None or scale.op != "scale" or scale.attrs["bias"]:
         return None
     return Group("scaled norm", [node, scale])
+
+
+def _norm_sum(node: Node, uses: _Uses) -> Group | None:
+    """Match an RMS norm of whole rows that is added to a value of its shape."""
+    add = uses.only(node.output) if _is_whole_norm(node) else None
+    if add is None or add.op != "add" or add.inputs["x"] is add.inputs["y"]:
+        return None
+    same = all(tensor.shape == node.output.shape for tensor in add.operands())
+    return Group("norm sum", [node, add]) if same else None
 
 
 def _is_whole_norm(node: Node) -> bool:

@@ -49,16 +49,17 @@ def gated_experts(lowering: Lowering, gate: Node, up: Node, last: Node) -> bool:
     """Compute both products and the gate in one dispatch; return False for unsupported matrices."""
     x = gate.inputs["x"]
     matrices = [matrix(lowering, node.weight("weight")) for node in (gate, up)]
-    experts = _experts(lowering, gate)
+    experts, gelu = _experts(lowering, gate), last.op == "gelu_mul"
     if matrices[0].place.buffer is not matrices[1].place.buffer:
         return False
     if not _are_few(lowering, x, matrices[0], experts):
         if not _use_lanes(lowering, matrices[0]) or matrices[0].format is not matrices[1].format:
             return False
-        call = FewProduct(x, matrices, lowering.place(last.output), output=last.output)
+        call = FewProduct(x, matrices, lowering.place(last.output), output=last.output, gelu=gelu)
         _lanes(lowering, call, experts, gate.inputs["ids"])
         return True
-    vector_product(lowering, VectorProduct(x, matrices, [lowering.place(last.output)], paired=True, experts=experts))
+    ys = [lowering.place(last.output)]
+    vector_product(lowering, VectorProduct(x, matrices, ys, paired=True, gelu=gelu, experts=experts))
     return True
 
 

@@ -10,7 +10,7 @@ from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
 from pumice_vulkan.formats import BLOCK_COLUMNS
 from pumice_vulkan.lower.halves import Order, halves, new_halves, tiles
-from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags, use_cooperative
+from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, gate_flags, product_flags, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product
 from pumice_vulkan.memory import BufferSlice
@@ -36,7 +36,7 @@ class FewProduct:
     """A product of up to MOST_FEW rows of x on matrix units; with two weights ``silu(x @ w0.T) * (x @ w1.T)``.
 
     If ``output`` is set, the result is also stored as float16, unless the next product reads another order. ``routes``
-    assigns vectors to experts (shaders/matmul_lanes.comp only).
+    assigns vectors to experts (shaders/matmul_lanes.comp only). ``gelu``: GELU takes the place of SiLU.
     """
 
     x: Tensor
@@ -46,6 +46,7 @@ class FewProduct:
     residual: BufferSlice | None = None
     output: Tensor | None = None
     routes: Routes | None = None
+    gelu: bool = False
 
 
 def least_few(n_columns: int, n_rows: int = 0) -> int:
@@ -91,7 +92,11 @@ def few_product(lowering: Lowering, call: FewProduct, shape: FewShape | LanesSha
     if isinstance(shape, TileShape):
         second = last if len(call.weights) > 1 else None
         of_tiles = TileProduct(
-            call.x, first, call.y, call.bias, call.residual, second=second, output=call.output, order=Order.TILES
+            *(call.x, first, call.y, call.bias, call.residual),
+            second=second,
+            output=call.output,
+            order=Order.TILES,
+            gelu=call.gelu,
         )
         cooperative_product(lowering, of_tiles, shape)
         return
@@ -167,5 +172,5 @@ def _operands(call: FewProduct, vectors: BufferSlice) -> dict[str, BufferSlice |
 
 
 def _flags(call: FewProduct, left: BufferSlice | None) -> ProductFlag:
-    paired = ProductFlag.PAIRED if len(call.weights) > 1 else NO_FLAGS
+    paired = gate_flags(call.gelu) if len(call.weights) > 1 else NO_FLAGS
     return product_flags(call.bias, call.residual, False) | paired | (ProductFlag.HALF_Y if left else NO_FLAGS)

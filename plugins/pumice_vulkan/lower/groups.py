@@ -14,7 +14,7 @@ from pumice_vulkan.lower.experts import gated_experts
 from pumice_vulkan.lower.few import FewProduct, few_order, few_product, use_few
 from pumice_vulkan.lower.halves import Order, normed_halves
 from pumice_vulkan.lower.matrices import Matrix, matrix, use_cooperative
-from pumice_vulkan.lower.norms import scaled_norm
+from pumice_vulkan.lower.norms import norm_sum, scaled_norm
 from pumice_vulkan.lower.products import product
 from pumice_vulkan.lower.recurrent import convolved
 from pumice_vulkan.lower.route import expert_sum, route
@@ -71,15 +71,16 @@ def _normed(lowering: Lowering, nodes: list[Node]) -> bool:
 
 def _gated(lowering: Lowering, nodes: list[Node]) -> bool:
     norm, gate, up, last = nodes
-    matrices = [_matrix(lowering, gate), _matrix(lowering, up)]
+    matrices, gelu = [_matrix(lowering, gate), _matrix(lowering, up)], last.op == "gelu_mul"
     shape = use_few(lowering, matrices[0], lowering.rows(norm.output), paired=True) if _go_together(*matrices) else None
     if shape and normed_halves(lowering, norm, _order(lowering, matrices[0], lowering.rows(norm.output))):
-        few_product(lowering, FewProduct(norm.output, matrices, lowering.place(last.output), output=last.output), shape)
+        y = lowering.place(last.output)
+        few_product(lowering, FewProduct(norm.output, matrices, y, output=last.output, gelu=gelu), shape)
         return True
     if _in_half(lowering, norm, matrices):
         if _in_tiles(lowering, norm, matrices):
             y = lowering.place(last.output)
-            tiles = TileProduct(norm.output, matrices[0], y, second=matrices[1], output=last.output)
+            tiles = TileProduct(norm.output, matrices[0], y, second=matrices[1], output=last.output, gelu=gelu)
             cooperative_product(lowering, tiles)
             return True
         for part in (gate, up, last):
@@ -89,7 +90,8 @@ def _gated(lowering: Lowering, nodes: list[Node]) -> bool:
         return False
     x, weight = norm.operands()
     factors = lowering.place(weight), float(norm.attrs["eps"])
-    call = VectorProduct(x, matrices, [lowering.place(last.output)], norm=factors, paired=True, output=last.output)
+    ys = [lowering.place(last.output)]
+    call = VectorProduct(x, matrices, ys, norm=factors, paired=True, gelu=gelu, output=last.output)
     vector_product(lowering, call)
     return True
 
@@ -225,6 +227,7 @@ KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "elementwise": elementwise,
     "convolved": convolved,
     "scaled norm": scaled_norm,
+    "norm sum": norm_sum,
 }
 
 

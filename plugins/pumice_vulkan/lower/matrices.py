@@ -101,6 +101,11 @@ def _combined(bias: bool, residual: bool, ragged: bool) -> ProductFlag:
     return ProductFlag(sum(flag for flag, present in chosen.items() if present))
 
 
+def gate_flags(gelu: bool) -> ProductFlag:
+    """Return the flags of a product that gates another, by SiLU or by GELU."""
+    return ProductFlag.PAIRED | (ProductFlag.GELU if gelu else NO_FLAGS)
+
+
 def use_cooperative(lowering: Lowering, weight: Matrix) -> bool:
     """Return True if matrix units compute a product; not for float32 weights, which may need the precision."""
     if lowering.invariant:

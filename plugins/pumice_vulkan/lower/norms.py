@@ -9,6 +9,9 @@ from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.lower.rows import inner
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
+MOST_EACH = 8  # values of a row that an invocation holds
+EVERY_ROW = 2**32 - 1  # rows of a bias that has one for each of x
+
 
 def scaled_norm(lowering: Lowering, nodes: list[Node]) -> bool:
     """Compute a norm times a constant."""
@@ -17,14 +20,32 @@ def scaled_norm(lowering: Lowering, nodes: list[Node]) -> bool:
     return True
 
 
+def norm_sum(lowering: Lowering, nodes: list[Node]) -> bool:
+    """Compute a norm plus a value of its shape."""
+    norm, add = nodes
+    (other,) = [tensor for tensor in add.operands() if tensor is not norm.output]
+    _normalize(lowering, norm, add.output, bias=other, bias_rows=EVERY_ROW)
+    return True
+
+
 def _norm(lowering: Lowering, node: Node) -> None:
-    _normalize(lowering, node, node.output)
+    bias = node.inputs.get("bias")
+    _normalize(lowering, node, node.output, bias=bias, bias_rows=_rows(bias, int(node.output.shape[-1])))
 
 
-def _normalize(lowering: Lowering, node: Node, result: Tensor, scale: float = 1.0) -> None:
-    x, weight, bias = node.inputs["x"], node.inputs.get("weight"), node.inputs.get("bias")
+def _normalize(
+    lowering: Lowering,
+    node: Node,
+    result: Tensor,
+    scale: float = 1.0,
+    bias: Tensor | None = None,
+    bias_rows: int = 1,
+) -> None:
+    """``bias_rows``: after how many rows those of the bias begin again."""
+    x, weight = node.inputs["x"], node.inputs.get("weight")
     width = int(x.shape[-1])
-    most = min(1024, lowering.device.description.max_threads_per_threadgroup)
+    threads = local_size(width, min(1024, lowering.device.description.max_threads_per_threadgroup))
+    each = -(-width // threads)
     operands = {"x": x, "weight": x if weight is None else weight, "bias": x if bias is None else bias}
     lowering.dispatch(
         node.op,
@@ -37,9 +58,9 @@ def _normalize(lowering: Lowering, node: Node, result: Tensor, scale: float = 1.
             "width": width,
             "eps": node.attrs["eps"],
             "weight_rows": _rows(weight, width),
-            "bias_rows": _rows(bias, width),
+            "bias_rows": bias_rows,
         },
-        constants=[local_size(width, most), weight is not None, bias is not None],
+        constants=[threads, weight is not None, bias is not None, each if each <= MOST_EACH else 0],
         grid=lowering.grid(lowering.rows(x) * inner(x)),
     )
 

@@ -11,7 +11,7 @@ from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
 from pumice_vulkan.lower.halves import Order, halves, new_halves
 from pumice_vulkan.lower.halves import tiles as tiles_of
-from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, product_flags
+from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, gate_flags, product_flags
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.vectors import quantized, use_int8
 from pumice_vulkan.memory import BufferSlice
@@ -28,6 +28,7 @@ class TileProduct:
         second: if set, the result is ``silu(x @ weight.T) * (x @ second.T)`` (matrix units only).
         output: if set, the result is also stored as float16 (matrix units only).
         order: order of float16 activations, x and output (matrix units only).
+        gelu: GELU takes the place of SiLU.
     """
 
     x: Tensor
@@ -39,11 +40,12 @@ class TileProduct:
     second: Matrix | None = None
     output: Tensor | None = None
     order: Order = Order.ROWS
+    gelu: bool = False
 
     def flags(self, columns: int) -> ProductFlag:
         """Return the flags for a kernel that processes ``columns`` columns at a time."""
         of_rows = product_flags(self.bias, self.residual, self.weight.n_columns % columns)
-        paired = ProductFlag.PAIRED if self.second else NO_FLAGS
+        paired = gate_flags(self.gelu) if self.second else NO_FLAGS
         half = ProductFlag.HALF_Y if self.output else NO_FLAGS
         return of_rows | paired | half | (self.routes.flags if self.routes else NO_FLAGS)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag, XMode
 from pumice_vulkan.formats import BLOCK_COLUMNS
-from pumice_vulkan.lower.matrices import NO_FLAGS, Experts, Matrix, product_flags
+from pumice_vulkan.lower.matrices import NO_FLAGS, Experts, Matrix, gate_flags, product_flags
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import VectorShape, of_whole_blocks, vector_shape
@@ -30,6 +30,7 @@ class VectorProduct:
     Attributes:
         norm: weight and epsilon of an RMS norm of x (int8 only).
         paired: the result is ``silu(x @ weights[0].T) * (x @ weights[1].T)``.
+        gelu: with GELU instead of SiLU.
         output: if set with ``paired``, the result is also stored as int8 where possible.
     """
 
@@ -40,6 +41,7 @@ class VectorProduct:
     residual: BufferSlice | None = None
     norm: tuple[BufferSlice, float] | None = None
     paired: bool = False
+    gelu: bool = False
     experts: Experts | None = None
     output: Tensor | None = None
 
@@ -56,7 +58,7 @@ class VectorProduct:
         ragged = self.first.n_columns % self.first.format.columns
         return (
             product_flags(any(self.biases), self.residual, ragged)
-            | (ProductFlag.PAIRED if self.paired else NO_FLAGS)
+            | (gate_flags(self.gelu) if self.paired else NO_FLAGS)
             | (self.experts.flags if self.experts else NO_FLAGS)
         )
 

@@ -150,13 +150,13 @@ def test_a_matrix_for_each_head(vulkan: VulkanBackend, rng: np.random.Generator,
     check(vulkan, weight(rng, GGMLType[name], 3, 92, 256), [{"x": f32(rng, MOST, 3, 256)}], heads_of, (1, 8, 9, MOST))
 
 
-@pytest.mark.parametrize("size", variants([64, 128], [128]))
-def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Generator, size: int) -> None:
+@pytest.mark.parametrize(("size", "gate_op"), variants([(64, "silu_mul"), (128, "gelu_mul")], [(128, "gelu_mul")]))
+def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Generator, size: int, gate_op: str) -> None:
     """Gate and up of few pairs are one dispatch, and so are the weighed sum and what it is added to."""
 
     def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
         gate, up = (g.mul_mat_id(a["x"], g.weight("w"), a["ids"]) for _ in range(2))
-        down = g.mul_mat_id(g.silu(gate) * up, g.weight("w"), a["ids"])
+        down = g.mul_mat_id(getattr(g, gate_op)(gate, up), g.weight("w"), a["ids"])
         return g.expert_sum(down, a["weights"]) + a["x"]
 
     inputs = {"x": f32(rng, MOST, size), "ids": routing(rng, 40, 3), "weights": f32(rng, MOST, 3)}
@@ -185,7 +185,7 @@ def test_routing_of_a_few_tokens_with_the_order_of_their_pairs(
     gate: str,
     normalize: bool,
 ) -> None:
-    """One dispatch gives the bits of two."""
+    """One dispatch gives the shares of two, up to how a driver orders their sums, and the same experts."""
     monkeypatch.setattr(experts, "TILED_TOKENS", 0)
     monkeypatch.setattr(experts, "COOPERATIVE_TOKENS", 0)
 
@@ -207,7 +207,7 @@ def test_routing_of_a_few_tokens_with_the_order_of_their_pairs(
         assert [each.kernel for each in program.lowered.dispatches(bucket)].count("route_group") == (most > 0)
         found.append(result(program, inputs, 13))
         program.close()
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(*found, rtol=0, atol=1e-6 * np.abs(found[0]).max())
 
 
 @pytest.mark.usefixtures("vulkan_device")

@@ -145,10 +145,9 @@ def matrix_units() -> Iterator[VulkanBackend]:
 @contextmanager
 def on_matrix_units(shape: MatrixShape | None) -> Iterator[VulkanBackend]:
     """A backend on matrix units, of this shape if one is given."""
-    refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
     chosen = mock.patch("pumice_vulkan.probe.SHAPES", (shape,) if shape else SHAPES)
     right = mock.patch("pumice_vulkan.probe._probe", return_value=frozenset({KERNEL}))  # the kernel in tiles alone
-    with right, refused, chosen:
+    with right, chosen:
         backend = VulkanBackend(VulkanBackend.Options(driver="native", prepare="never"))
         yield backend
         backend.close()
@@ -160,9 +159,10 @@ def check_on_matrix_units(
     w, numbers = weight("w", type, n_rows, columns)
     b, x = f32(n_rows), f32(64, columns)
     bias = GGUFTensor("b", GGMLType.F32, b.shape, 0, b.nbytes, b.tobytes())
-    run = compiled(backend, [w, bias], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")))
-    for n in counts:
-        assert error(run(n), x[:n] @ numbers.T + b) < FLOAT16, n
+    with mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units")):
+        run = compiled(backend, [w, bias], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")))
+        for n in counts:
+            assert error(run(n), x[:n] @ numbers.T + b) < FLOAT16, n
 
 
 @pytest.mark.parametrize("name", variants([type.name for type in TYPES if type != GGMLType.F32], DAILY))
@@ -332,8 +332,14 @@ def normalized(x: np.ndarray, factors: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5) * factors
 
 
-@pytest.mark.parametrize("n_tokens", [1, 3, 8])
-def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBackend, n_tokens: int) -> None:
+ACTIVATIONS = {
+    "silu_mul": lambda x: x / (1 + np.exp(-x)),
+    "gelu_mul": lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize(("n_tokens", "gate_op"), [(1, "silu_mul"), (3, "gelu_mul"), (8, "silu_mul")])
+def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBackend, n_tokens: int, gate_op: str) -> None:
     (gate, gates), (up, ups) = (
         weight(name, GGMLType.Q4_0, 1056, 256) for name in (f"gate {n_tokens}", f"up {n_tokens}")
     )
@@ -343,7 +349,7 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
 
     def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
         seen = g.rms_norm(a["x"], g.weight(norm.name), 1e-5)
-        values = g.silu(g.linear(seen, g.weight(gate.name))) * g.linear(seen, g.weight(up.name))
+        values = getattr(g, gate_op)(g.linear(seen, g.weight(gate.name)), g.linear(seen, g.weight(up.name)))
         return g.linear(values, g.weight(down.name))
 
     with closing(VulkanBackend(vulkan.options)) as backend:  # where the matrices lie side by side
@@ -354,15 +360,14 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
         made = {1, 4} if n_tokens == 3 else {1}  # when compiled, and for this step
         fits = backend._open()[0].device.subgroup_size <= 32  # whole blocks of results in a workgroup of 512
         assert rows == (made if vulkan.options.activations == "int8" and fits else set())
-        values = normalized(x, factors) @ gates.T
-        values *= 1 / (1 + np.exp(-values)) * (normalized(x, factors) @ ups.T)
+        values = ACTIVATIONS[gate_op](normalized(x, factors) @ gates.T) * (normalized(x, factors) @ ups.T)
         assert error(y, values @ downs.T) < 2 * tolerance(vulkan, GGMLType.Q4_0, True)
 
 
 GATES = [FewShape(1, 4, 2, 32), TileShape(64, 32, 2, 1, 64, 2), None]  # tiles with split columns; tiles of rows of x
 
 
-def check_gate(backend: VulkanBackend, n_inner: int, counts: Sequence[int]) -> None:
+def check_gate(backend: VulkanBackend, n_inner: int, counts: Sequence[int], gate_op: str = "silu_mul") -> None:
     """A norm, two products and the one behind them, which find what the one before left in float16."""
     gate, gate_numbers = weight("gate", GGMLType.Q4_K, n_inner, 256)
     up, up_numbers = weight("up", GGMLType.Q4_K, n_inner, 256)
@@ -372,21 +377,22 @@ def check_gate(backend: VulkanBackend, n_inner: int, counts: Sequence[int]) -> N
 
     def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
         h = g.rms_norm(a["x"], g.weight("norm"), 1e-5)
-        h = g.silu_mul(g.linear(h, g.weight("gate")), g.linear(h, g.weight("up")))
+        h = getattr(g, gate_op)(g.linear(h, g.weight("gate")), g.linear(h, g.weight("up")))
         return a["x"] + g.linear(h, g.weight("down"))
 
     run = compiled(backend, [gate, up, down, norm], {"x": x}, build)
     for n in counts:
         h = x[:n] / np.sqrt(np.mean(x[:n] ** 2, axis=1, keepdims=True) + 1e-5) * scale
-        g = h @ gate_numbers.T
-        expected = x[:n] + (g / (1 + np.exp(-g)) * (h @ up_numbers.T)) @ down_numbers.T
+        gated = ACTIVATIONS[gate_op](h @ gate_numbers.T) * (h @ up_numbers.T)
+        expected = x[:n] + gated @ down_numbers.T
         assert error(run(n), expected) < 2e-6, n
 
 
 @pytest.mark.parametrize("shape", GATES, ids=str)
 def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | TileShape | None) -> None:
     with mock.patch.object(few, "few_shape", return_value=shape):
-        check_gate(matrix_units, 96, (9, 16, 40, 64))
+        for gate_op in ACTIVATIONS:
+            check_gate(matrix_units, 96, (9, 16, 40, 64), gate_op)
 
 
 @pytest.mark.parametrize("shape", [None, LanesShape(1, 2, 4, 2), LanesShape(1, 2, 4, 4, x_first=True)], ids=str)
@@ -394,4 +400,5 @@ def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, shape: FewShape | T
 def test_a_gate_in_lanes(lanes: VulkanBackend, shape: LanesShape | None, n_inner: int) -> None:
     """96 columns are no step of lanes: the product of another kernel behind them reads float32."""
     with mock.patch.object(few, "lanes_shape", **({"return_value": shape} if shape else {"wraps": lanes_shape})):
-        check_gate(lanes, n_inner, (9, 16, 40, 64))
+        for gate_op in ACTIVATIONS:
+            check_gate(lanes, n_inner, (9, 16, 40, 64), gate_op)
