@@ -6,13 +6,15 @@ import math
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice.plugin.nn.hyper import is_sliding
 from pumice.plugin.nn.rope import Rope
-
-NO_ROPE_STEP = 4  # every fourth layer has no positions
 
 
 class AfMoE(ExpertDecoder):
-    """Gated attention, norms before and after each block, sliding windows; experts routed as in DeepSeek V3."""
+    """Gated attention, norms before and after each block, sliding windows; experts routed as in DeepSeek V3.
+
+    Only layers with a window have positions.
+    """
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"
@@ -27,4 +29,4 @@ class AfMoE(ExpertDecoder):
         return super().embed(g) * math.sqrt(self.n_embd)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        return super().rope(g, i) if (i + 1) % NO_ROPE_STEP else None
+        return super().rope(g, i) if is_sliding(self.hparams, i, period=4) else None

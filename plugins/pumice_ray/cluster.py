@@ -134,7 +134,9 @@ def _connect(ray: Any, address: str, options: dict[str, Any], start: bool = True
         elif start:
             _start(ray, options)
         else:
-            raise PumiceError("no Ray cluster runs on this machine; name the address of another: --ray=10.0.0.1:6379")
+            raise PumiceError(
+                "this machine is in no Ray cluster; run `ray start`, or name an address: --ray=10.0.0.1:6379"
+            )
     except ConnectionError as error:
         raise PumiceError(f"no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
 

@@ -120,6 +120,12 @@ def add_space_prefix(conversion: Conversion) -> dict[str, Any]:
 class SmolLM3(Llama):
     architecture = "smollm3"
 
+    def metadata(self) -> dict[str, Any]:
+        turned = self.config.first("no_rope_layers")  # 1 for a layer with RoPE
+        if turned and turned != [int(i % 4 < 3) for i in range(self.n_layer)]:
+            raise ConvertError(f"{self.config.path}: unsupported 'no_rope_layers': every fourth layer must lack RoPE")
+        return super().metadata()
+
 
 class LlamaEmbed(Llama):
     """Llama with bidirectional attention."""
@@ -180,6 +186,7 @@ class AfMoE(Llama):
     """AfMoE: gated attention, sliding windows, experts."""
 
     architecture = "afmoe"
+    needed = {"hidden_act": "silu", "mup_enabled": True}
     window_period = 4
     interleaves = False
     integers = Llama.integers | {
@@ -190,6 +197,7 @@ class AfMoE(Llama):
     }
     numbers = {"expert_weights_scale": "route_scale"}
     flags = {"expert_weights_norm": "route_norm"}
+    defaults = {"expert_weights_norm": True}
     renames = Llama.renames | {r"\.expert_bias$": ".expert_bias.bias"}
 
 

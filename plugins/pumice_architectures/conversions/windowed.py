@@ -50,6 +50,7 @@ class NanoChat(Conversion):
     """nanochat. RoPE turns the other way there, so halves of queries and keys change places."""
 
     architecture = "nanochat"
+    needed = {"hidden_act": "relu2", "attention_bias": False}
     named_as = "llama"
     pre_tokenizers = ["gpt-4o", "llama-bpe"]
     integers = {"vocab_size": "vocab_size"}

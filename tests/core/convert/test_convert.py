@@ -258,8 +258,11 @@ def test_a_magnitude_of_yarn_takes_the_place_of_its_own(tmp_path):
 @pytest.mark.parametrize("name", ["afmoe", "cohere2", "gemma2", "gemma3", "gpt-oss"])
 def test_any_layers_may_have_windows(tmp_path, name):
     for kinds in product(("full_attention", "sliding_attention"), repeat=2):
-        nodes = nodes_of(changed(tmp_path / "".join(kinds), name, layer_types=kinds), "attention")
-        assert [bool(node.attrs["window"]) for node in nodes] == [kind == "sliding_attention" for kind in kinds]
+        folder = changed(tmp_path / "".join(kinds), name, layer_types=kinds)
+        windows = [bool(node.attrs["window"]) for node in nodes_of(folder, "attention")]
+        assert windows == [kind == "sliding_attention" for kind in kinds]
+        if name in ("afmoe", "cohere2"):  # positions of queries and keys in these layers alone
+            assert len(nodes_of(folder, "rope")) == 2 * sum(windows)
 
 
 @pytest.mark.parametrize("name", ["mistral", "mixtral", "mistral3", "starcoder2"])
@@ -273,6 +276,7 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     ("name", "values"),
     [(name, {"hidden_act": "relu"}) for name in ("llama", "arcee", "qwen3", "exaone4", "olmo2", "glm4", "starcoder2")]
     + [("qwen3moe", {"norm_topk_prob": False}), ("olmoe", {"norm_topk_prob": True})]
+    + [("afmoe", {"mup_enabled": False}), ("ernie4_5", {"use_bias": True}), ("smollm3", {"no_rope_layers": [1, 0]})]
     + [("bloom", {"apply_residual_connection_post_layernorm": True})],
 )
 def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
