@@ -14,7 +14,7 @@ from pumice.plugin.unstable import Samples, SoundPiece
 from pumice_architectures.hearing.bins import TAPS, first_convolved, joined_bins
 from pumice_architectures.hearing.mel import HOP, WINDOW, Mel, log_mel, padded_to
 from pumice_architectures.hearing.whisper import Whisper, cut, halved
-from pumice_architectures.vision.convolution import row, summed
+from pumice_architectures.vision.convolution import row, summed, tap_inputs
 from pumice_architectures.vision.vit import falling
 
 SHORTEST = 8000  # samples; shorter sounds are padded
@@ -50,15 +50,12 @@ class ConvolvedMel(Whisper):
 
     def _neighbours(self, number: int, n_chunks: int, times: list[int]) -> dict[str, NDArray[Any]]:
         """Return the inputs of a convolution: the rows under each tap of its kernel, and whether there is one."""
-        n_times, n_bins = times[number - 1], self.bins[number - 1]
-        chunk, time, bin = np.indices((n_chunks, times[number], self.bins[number]), np.int32).reshape(3, -1)
-        inputs: dict[str, NDArray[Any]] = {}
-        for tap in range(TAPS):
-            f, t = 2 * bin - 1 + tap // 3, 2 * time - 1 + tap % 3
-            is_inside = (f >= 0) & (f < n_bins) & (t >= 0) & (t < n_times)
-            ids = (chunk * n_times + t) * n_bins + f
-            inputs[f"conv{number}.{tap}"] = np.where(is_inside, ids, 0).astype(np.int32)
-            inputs[f"conv{number}.{tap}.inside"] = is_inside.astype(np.float32)[:, None]
+        grid, inputs = (times[number - 1], self.bins[number - 1]), dict[str, NDArray[Any]]()
+        taps, starts = tap_inputs("tap", grid, 3, 2), np.arange(n_chunks, dtype=np.int32) * np.int32(grid[0] * grid[1])
+        for tap in range(TAPS):  # of the kernel, whose rows are frequencies
+            place = f"tap.{tap % 3 * 3 + tap // 3}"
+            inputs[f"conv{number}.{tap}"] = np.add.outer(starts, taps[place]).reshape(-1)
+            inputs[f"conv{number}.{tap}.inside"] = np.tile(taps[f"{place}.inside"], (n_chunks, 1))
         return inputs
 
     def stem(self, g: GraphBuilder) -> Tensor:

@@ -73,7 +73,7 @@ class CogVLM(ViT):
             return x
         if self.side % MERGED:
             raise self.hparams.wrong("image_size", f"has {self.side} patches a side, expected an even number")
-        return folded(g, x, "mm.patch_merger", int(kernel.shape[0]), MERGED, self.n_rows)
+        return folded(g, x, "mm.patch_merger", MERGED, self.n_rows)
 
     def blocks(self, g: GraphBuilder, x: Tensor) -> Tensor:
         for i in range(self.n_layer):

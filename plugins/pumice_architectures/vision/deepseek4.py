@@ -105,8 +105,7 @@ class DeepSeek4V(PatchEncoder):
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = self.norm(g, self.blocks(g, self.patch_embeddings(g)), "v.post_ln")
-        n_hidden = int(g.weight("mm.1.weight").shape[0])
-        x = folded(g, x, "mm.1", n_hidden, self.merge, self.n_rows, partial=True)
+        x = folded(g, x, "mm.1", self.merge, self.n_rows, partial=True)
         return self._lines(g, self.projected(g, x, "mm.2"))
 
     def _lines(self, g: GraphBuilder, x: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class GLM4V(TimedPairs):
         if table is not None:
             x = x + table_positions(g, table, "cubic")
         x = self.norm(g, self.blocks(g, x), "v.post_ln")
-        x = folded(g, x, "mm.patch_merger", self.width, self.merge, self.n_rows)
+        x = folded(g, x, "mm.patch_merger", self.merge, self.n_rows, self.width)
         x = g.gelu_erf(blocks.layer_norm(g, blocks.linear(g, x, "mm.model.fc", self.width), "mm.post_norm", 1e-5))
         gate, up = (blocks.linear(g, x, f"mm.{name}") for name in ("gate", "up"))
         return blocks.linear(g, self.gated(g, gate, up), "mm.down", self.width)

@@ -46,7 +46,7 @@ class HunyuanVL(AnySize):
         table = g.weight("v.position_embd.weight", (self.side**2, self.n_embd))
         x = self.blocks(g, self.patch_embeddings(g) + table_positions(g, table, "linear"))
         x = self.norm(g, x, "mm.pre_norm")
-        x = g.gelu_erf(folded(g, x, "mm.0", 2 * self.n_embd, self.merge, self.n_rows))
+        x = g.gelu_erf(folded(g, x, "mm.0", self.merge, self.n_rows, 2 * self.n_embd))
         x = self._lines(g, self._mapped(g, x))
         return self.norm(g, x, "mm.post_norm")
 

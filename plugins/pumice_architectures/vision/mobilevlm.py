@@ -70,9 +70,8 @@ class LDP(ViT):
         x = depthwise(g, x, taps, f"{name}0.0", N_TOKENS)
         x = blocks.layer_norm(g, x, f"{name}0.1", self.eps)
         x = x * _hard_sigmoid(g, x)
-        n_hidden = int(g.weight(f"{name}1.fc1.weight").shape[0])
         mask = g.input("not_class", (N_TOKENS, mask_width(self.n_rows)))
-        gate = g.relu(_linear(g, mean_of_rows(g, x, mask), f"{name}1.fc1", n_hidden))
+        gate = g.relu(_linear(g, mean_of_rows(g, x, mask), f"{name}1.fc1"))
         x = x * _hard_sigmoid(g, _linear(g, gate, f"{name}1.fc2", n))
         return blocks.layer_norm(g, _linear(g, x, f"{name}2.0", n), f"{name}2.1", self.eps)
 
@@ -88,9 +87,10 @@ def _hard_sigmoid(g: GraphBuilder, x: Tensor) -> Tensor:
     return g.clamp(g.scale(x, 1 / 6, 0.5), 0.0, 1.0)
 
 
-def _linear(g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
+def _linear(g: GraphBuilder, x: Tensor, name: str, n_out: int | None = None) -> Tensor:
     """Return a linear map, whose matrix may be stored as a kernel of one place."""
     stored = g.weight(f"{name}.weight")
+    n_out = int(stored.shape[0]) if n_out is None else n_out
     flat = g.derived(f"{name}.flat", (n_out, int(x.shape[-1])), lambda w: w.reshape(len(w), -1), stored)
     return g.linear(x, flat, g.find_weight(f"{name}.bias", (n_out,)))
 

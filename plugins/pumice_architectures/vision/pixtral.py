@@ -69,7 +69,7 @@ class Pixtral(PatchEncoder):
         if g.find_weight("mm.input_norm.weight") is not None:
             x = self.norm(g, x, "mm.input_norm")
         if self.merge > 1:
-            x = folded(g, x, "mm.patch_merger", self.n_embd, self.merge, self.n_rows)
+            x = folded(g, x, "mm.patch_merger", self.merge, self.n_rows, self.n_embd)
         return self.perceptron(g, x, "mm.1", "mm.2")
 
 

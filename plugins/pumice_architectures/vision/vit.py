@@ -115,13 +115,16 @@ def limited(hparams: HParams, least: int, most: int, factor: int, most_rows: int
     return fewest_rows * factor**2 or min(least, most), most
 
 
-def folded(g: GraphBuilder, x: Tensor, name: str, n_out: int, merge: int, n_rows: int, partial: bool = False) -> Tensor:
+def folded(
+    g: GraphBuilder, x: Tensor, name: str, merge: int, n_rows: int, n_out: int | None = None, partial: bool = False
+) -> Tensor:
     """Return a row per square of ``merge * merge`` patches by a convolution, whose kernel orders channels first.
 
-    ``partial``: as in ``gathered``.
+    ``n_out``: the values of a row; any number unless given. ``partial``: as in ``gathered``.
     """
     n, n_cells = int(x.shape[-1]), merge**2
     stored = g.weight(f"{name}.weight")
+    n_out = int(stored.shape[0]) if n_out is None else n_out
     if fixed(stored.shape) not in ((n_out, n * n_cells), (n_out, n, merge, merge)):
         raise ModelError(f"tensor {name}.weight has shape {list(stored.shape)}, for {merge} x {merge} patches")
     by_cell = g.derived(
