@@ -45,6 +45,7 @@ class DeepSeek2(Conversion):
     """Latent attention (MLA): the cache holds one head, the compressed keys and values."""
 
     architecture = "deepseek2"
+    needed = {"rope_interleave": True}
     drops_tied_output = True
     vocabularies = ["bpe", "tiktoken"]
     pre_tokenizers = ["deepseek-v3", "deepseek-llm"]

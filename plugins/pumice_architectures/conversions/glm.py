@@ -86,6 +86,7 @@ class GLM4MoE(Conversion):
     """GLM 4.5 and later: experts, draft layers."""
 
     architecture = "glm4moe"
+    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL_MOE
     n_draft_name = "num_nextn_predict_layers"

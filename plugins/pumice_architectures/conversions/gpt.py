@@ -99,6 +99,7 @@ class StableLM(Conversion):
     """StableLM: norms of queries and keys per head."""
 
     architecture = "stablelm"
+    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["stablelm2", "olmo", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:

@@ -276,6 +276,7 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     ("name", "values"),
     [(name, {"hidden_act": "relu"}) for name in ("llama", "arcee", "qwen3", "exaone4", "olmo2", "glm4", "starcoder2")]
     + [("qwen3moe", {"norm_topk_prob": False}), ("olmoe", {"norm_topk_prob": True})]
+    + [("glm4moelite", {"rope_interleave": False})]
     + [("afmoe", {"mup_enabled": False}), ("ernie4_5", {"use_bias": True}), ("smollm3", {"no_rope_layers": [1, 0]})]
     + [("bloom", {"apply_residual_connection_post_layernorm": True})],
 )
