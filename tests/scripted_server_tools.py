@@ -1,11 +1,8 @@
 """A server whose model says what it is told, and which runs the tools of an MCP server that misbehaves."""
 
-import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +15,6 @@ from pumice_server.models import Models
 from pumice_server.settings import Settings
 from server_thread import Running, listening
 
-RAW = Path(__file__).parent / "raw_mcp_server.py"
 USAGE = pumice.Usage(20, 5, 9, 3)
 
 Answer = str | Sequence[pumice.ToolCall]
@@ -75,15 +71,6 @@ class ScriptedModel:
 
     def achat_stream(self, chat: pumice.PreparedChat, **options: Any) -> _Said:
         return _Said(self.script.pop(0) if self.script else "Done.")
-
-
-def raw_server(folder: Path, tools: Sequence[str | Mapping[str, Any]], **settings: Any) -> dict[str, Any]:
-    """The configuration of an MCP server that has these tools."""
-    listed = [{"name": tool, "inputSchema": {"type": "object"}} if isinstance(tool, str) else tool for tool in tools]
-    folder.mkdir(exist_ok=True)
-    (folder / "tools.json").write_text(json.dumps(listed))
-    arguments = [str(RAW), str(folder / "tools.json"), str(folder / "heard")]
-    return {"command": sys.executable, "args": arguments, **settings}
 
 
 @contextmanager

@@ -4,13 +4,12 @@ import asyncio
 import json
 import os
 import select
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 import pumice
+from mcp_servers import raw_server
 from scripted_calls import call, scripted_model
 from waiting import PATIENCE, wait_until
 
@@ -25,16 +24,10 @@ from pumice.cli.chat.tool_host import hosted_tools, tools_in_other_process  # no
 from pumice.mcp import ServerTool, read_servers  # noqa: E402
 from pumice.mcp.host import read_arguments  # noqa: E402
 
-RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
-
 
 @pytest.fixture
 def configuration(tmp_path):
-    names = ["echo", "hang", "fail"]
-    tools = [{"name": name, "description": f"To {name}", "inputSchema": {"type": "object"}} for name in names]
-    (tmp_path / "tools.json").write_text(json.dumps(tools))
-    arguments = [str(RAW), str(tmp_path / "tools.json"), str(tmp_path / "heard")]
-    server = {"command": sys.executable, "args": arguments, "alwaysAllow": ["echo", "hang"]}
+    server = raw_server(tmp_path, ["echo", "hang", "fail"], alwaysAllow=["echo", "hang"])
     return {"mcpServers": {"raw": server, "gone": {"command": "no-such-program"}}}
 
 

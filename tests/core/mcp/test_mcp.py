@@ -1,7 +1,6 @@
 """MCP servers: their configuration, and tools of good and bad ones."""
 
 import asyncio
-import json
 import logging
 import socket
 import subprocess
@@ -10,13 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import uvicorn
 
 import pumice
+from mcp_servers import described, raw_server
 from pumice.chat import ToolCall
 from pumice.chat.tools import ToolError
 from pumice.errors import ConfigError, UnavailableError
@@ -36,17 +35,7 @@ from pumice.chat.tools import MAX_RESULT
 from pumice.mcp import connections
 from waiting import at_best
 
-RAW = Path(__file__).parents[2] / "raw_mcp_server.py"
 NAMES = ["echo", "die", "hang", "wrong", "fail", "big", "picture", "structured"]
-
-
-def raw(folder: Path, name: str, tools: list, **more) -> dict:
-    (folder / f"{name}.json").write_text(json.dumps(tools))
-    return {"command": sys.executable, "args": [str(RAW), str(folder / f"{name}.json"), str(folder / "heard")], **more}
-
-
-def described(name: str, schema: object = None) -> dict:
-    return {"name": name, "description": f"To {name}", "inputSchema": schema or {"type": "object"}}
 
 
 def configured(**servers) -> dict:
@@ -79,7 +68,7 @@ def test_a_wrong_configuration_is_one_line(config, problem):
 def tools(tmp_path_factory):
     """Tools of a raw server, by their names."""
     folder = tmp_path_factory.mktemp("raw")
-    with pumice.mcp_tools(configured(raw=raw(folder, "raw", [described(name) for name in NAMES]))) as tools:
+    with pumice.mcp_tools(configured(raw=raw_server(folder, NAMES))) as tools:
         yield {"heard": folder / "heard", **{tool.name: tool for tool in tools}}
 
 
@@ -101,8 +90,8 @@ def test_cancelling_an_answer_cancels_the_call(tools):
 
 def test_requests_without_end_end_their_server(tmp_path):
     """The package began to answer each of them, and waited five seconds longer than the timeout."""
-    tools = [described("ask"), described("echo")]
-    with pumice.mcp_tools(configured(raw=raw(tmp_path, "raw", tools, timeout=20))) as (ask, echo):
+    tools = ["ask", "echo"]
+    with pumice.mcp_tools(configured(raw=raw_server(tmp_path, tools, timeout=20))) as (ask, echo):
         failed = ask.answer(ToolCall("ask", {}, "1"))
         assert failed == f"Error: the MCP server raw failed: it has ended: {TOO_MANY}"
         assert "1" in echo.answer(ToolCall("echo", {"a": 1}, "2"))
@@ -150,8 +139,8 @@ def test_output_that_is_not_the_protocol_is_quoted():
 
 def test_servers_that_hang_or_die_end_alone(tmp_path):
     servers = configured(
-        slow=raw(tmp_path, "slow", [described("hang")]),
-        brittle=raw(tmp_path, "brittle", [described("die"), described("echo")]),
+        slow=raw_server(tmp_path / "slow", ["hang"]),
+        brittle=raw_server(tmp_path / "brittle", ["die", "echo"]),
     )
 
     async def problems() -> list[str]:
@@ -179,7 +168,7 @@ def test_servers_that_hang_or_die_end_alone(tmp_path):
 
 def test_failed_servers_are_started_again_after_a_pause(tmp_path, monkeypatch):
     program = tmp_path / "program"
-    servers = read_servers(configured(a={**raw(tmp_path, "a", [described("echo")]), "command": str(program)}))
+    servers = read_servers(configured(a={**raw_server(tmp_path / "a", ["echo"]), "command": str(program)}))
 
     async def names_after_starts() -> list[tuple[list[str], list[str]]]:
         connections = Connections(servers)
@@ -245,7 +234,9 @@ def test_an_interrupted_start_ends_its_servers(tmp_path):
 
 def test_a_server_that_does_not_start_is_an_error(tmp_path):
     servers = configured(
-        gone={"command": "no-such-program"}, brief=raw(tmp_path, "brief", []), web={"url": "http://127.0.0.1:1/mcp"}
+        gone={"command": "no-such-program"},
+        brief=raw_server(tmp_path / "brief", []),
+        web={"url": "http://127.0.0.1:1/mcp"},
     )
     with pytest.raises(UnavailableError) as error, pumice.mcp_tools(servers):
         pass
@@ -261,15 +252,15 @@ def test_tools_that_clash_or_cannot_be_used_are_named(tmp_path, caplog):
     for _ in range(70):
         deep = {"type": "object", "properties": {"a": deep}}
     first = [
-        described("get.city"),
-        described("secret"),
+        "get.city",
+        "secret",
         described("deep", deep),
         described("long", {"type": "object", "description": "x" * 70_000}),
-        described("n" * 300),
+        "n" * 300,
     ]
     servers = configured(
-        a=raw(tmp_path, "a", first, disabledTools=["secret"]),
-        b=raw(tmp_path, "b", [described("get_city"), *(described(f"tool{i}") for i in range(200))]),
+        a=raw_server(tmp_path / "a", first, disabledTools=["secret"]),
+        b=raw_server(tmp_path / "b", ["get_city", *(f"tool{i}" for i in range(200))]),
     )
     with caplog.at_level(logging.WARNING, "pumice"), pumice.mcp_tools(servers) as tools:
         names = [tool.name for tool in tools]
@@ -346,7 +337,7 @@ def test_a_server_that_does_not_read_ends_a_call_in_time(tmp_path, monkeypatch):
     """The package tells such a server of the end, for five seconds more."""
     in_time = connections._in_time
     monkeypatch.setattr(connections, "_in_time", lambda call, seconds: in_time(call, seconds / 10))  # not the start
-    with pumice.mcp_tools(configured(raw=raw(tmp_path, "raw", [described("deaf")], timeout=20))) as (deaf,):
+    with pumice.mcp_tools(configured(raw=raw_server(tmp_path, ["deaf"], timeout=20))) as (deaf,):
 
         def seconds() -> float:
             deaf.answer(ToolCall("deaf", {}, "1"))

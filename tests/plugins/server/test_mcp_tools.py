@@ -14,7 +14,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="MCP servers bel
 pytest.importorskip("mcp")
 
 from imported_late import Late  # noqa: E402
-from scripted_server_tools import raw_server, tool_server  # noqa: E402
+from mcp_servers import raw_server  # noqa: E402
+from scripted_server_tools import tool_server  # noqa: E402
 from waiting import PATIENCE, wait_until  # noqa: E402
 
 openai = Late("openai")

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import pumice
 from imported_late import Late
+from mcp_servers import raw_server
 from pumice_server.batch.command import command
 from sandboxes import needs_sandbox
-from scripted_server_tools import raw_server
 from waiting import wait_until
 
 openai = Late("openai")
