@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import re
-import socket
 import threading
 import wave
 from collections.abc import AsyncIterator, Iterator
@@ -24,6 +23,7 @@ from pumice.documents import pdf_text
 from pumice_server import conversations, static
 from pumice_server.gate import Gate
 from pumice_server.settings import Settings
+from server_thread import in_thread
 
 MARKDOWN = """\
 ## Reading a file line by line
@@ -280,13 +280,6 @@ def application(settings: Settings) -> Starlette:
 @contextmanager
 def scripted(conversations: Path | None = None, keys: tuple[str, ...] = ()) -> Iterator[Scripted]:
     app = application(Settings(conversations=conversations, keys=keys))
-    server = uvicorn.Server(uvicorn.Config(app, http="h11", lifespan="off", log_config=None, ws="none"))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            yield Scripted(url, app.state.requests, app.state.left, app.state.called)
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+    config = uvicorn.Config(app, http="h11", lifespan="off", log_config=None, ws="none")
+    with in_thread(config, waits=False) as url:
+        yield Scripted(url, app.state.requests, app.state.left, app.state.called)

@@ -54,14 +54,19 @@ def listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
     """The address of an application, and a client of it."""
     config = configure(application, application.state.settings)
     config.loop = "asyncio"  # loop_monitor sees no callbacks of uvloop, which uvicorn takes where Ray brought it
+    with in_thread(config) as url, httpx2.Client(base_url=url, timeout=PATIENCE) as client:
+        yield url, client
+
+
+@contextmanager
+def in_thread(config: uvicorn.Config, waits: bool = True) -> Iterator[str]:
+    """The address of an application that a thread serves; ``waits`` for its requests at the end."""
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as own:
-        url = f"http://127.0.0.1:{own.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
         thread.start()
         try:
-            with httpx2.Client(base_url=url, timeout=PATIENCE) as client:
-                yield url, client
+            yield f"http://127.0.0.1:{own.getsockname()[1]}"
         finally:
-            server.should_exit = True
+            server.should_exit, server.force_exit = True, not waits
             thread.join()

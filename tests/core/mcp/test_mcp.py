@@ -2,12 +2,9 @@
 
 import asyncio
 import logging
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -22,6 +19,7 @@ from pumice.errors import ConfigError, UnavailableError
 from pumice.mcp import Connections, read_servers
 from pumice.mcp.connections import _list_tools
 from pumice.mcp.transports import MAX_UNANSWERED, TOO_MANY, bounded_requests
+from server_thread import in_thread
 from waiting import gone, wait_until
 
 pytest.importorskip("mcp")
@@ -304,27 +302,14 @@ def test_a_server_of_the_package_answers_by_http():
         """Add two numbers."""
         return a + b
 
-    with listening(server.streamable_http_app()) as address:
+    application = uvicorn.Config(server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
+    with in_thread(application) as address:
         config = configured(sums={"url": f"{address}/mcp", "headers": {"x-key": "1"}})
         with pumice.mcp_tools(config) as tools:
             assert [tool.name for tool in tools] == ["add"]
             assert tools[0].run(a=2, b=3) == "5"
             with pytest.raises(ToolError, match="validation error"):
                 tools[0].run(a="x", b=1)
-
-
-@contextmanager
-def listening(application: object) -> Iterator[str]:
-    """Address of an application that a thread serves."""
-    with socket.create_server(("127.0.0.1", 0)) as own:
-        server = uvicorn.Server(uvicorn.Config(application, log_level="error", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{own.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 def test_a_result_of_megabytes_is_cut_visibly(tools):
