@@ -148,7 +148,7 @@ layout(push_constant) uniform Push {
     float magnitude, scale, eps;
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
-    float residual_scale, logit_scale; // of blocks' results, and of logits
+    float logit_scale;
 };
 #else
 layout(push_constant) uniform Push {
@@ -1054,11 +1054,9 @@ void give_heads(uint region, float factor) {
 
 #ifdef GENERAL
 #define IS_OWN(ROW) ((ROW) < OF_X && wg * OF_X + (ROW) < WIDTH)
-#define RESIDUAL_SCALE residual_scale *
 #define CHUNKS_G SPLIT_G
 #else
 #define IS_OWN(ROW) (ROW < OF_X)
-#define RESIDUAL_SCALE
 #define CHUNKS_G CHUNKS_X
 #endif
 
@@ -1068,7 +1066,7 @@ float residual[OWN]; // the rows of x of this workgroup, in float32
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
-        if (IS_OWN(row)) residual[k] += RESIDUAL_SCALE row_sum(row, chunks, STRIDE_X);
+        if (IS_OWN(row)) residual[k] += row_sum(row, chunks, STRIDE_X);
         give_four(IS_OWN(row), SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
     }
 }

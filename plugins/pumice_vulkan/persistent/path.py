@@ -249,11 +249,7 @@ class PersistentPath:
             "limit": PROBE_LIMIT if probe else LIMIT,
             "probe": int(probe),
             **(self._row_words(lowering) if shape.rows > 1 else {}),
-            **(
-                {"residual_scale": first.scale, "logit_scale": self._decoder.logit_scale}
-                if isinstance(shape, General)
-                else {}
-            ),
+            **({"logit_scale": self._decoder.logit_scale} if isinstance(shape, General) else {}),
         }
 
     def best(self, lowering: Lowering) -> BufferSlice | None:

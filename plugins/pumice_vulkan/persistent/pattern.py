@@ -1,8 +1,8 @@
 """The pattern of a segment that shaders/persistent.comp computes: a llama from its embedding to its logits.
 
 Feed-forward blocks may be experts, and have SiLU or GELU. Queries, keys and values may have biases, queries and keys
-norms per head; embeddings, results of blocks and logits may be multiplied by a constant. ``Decoder.is_plain`` says if a
-model has none of what only the shader for any shape computes.
+norms per head; embeddings and logits may be multiplied by a constant, and residuals.py takes that of blocks' results
+away. ``Decoder.is_plain`` says if a model has none of what only the shader for any shape computes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down.
-
-    ``scale`` multiplies the results of attention and of the block.
-    """
+    """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down."""
 
     norm: Node
     attention_matrices: tuple[Weight, ...]
@@ -49,7 +46,6 @@ class Layer:
     block: Block
     head_norms: tuple[Node, ...] = ()  # of queries and keys
     biases: tuple[Weight, ...] = ()  # of queries, keys and values
-    scale: float = 1.0
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
@@ -69,7 +65,7 @@ class Layer:
 
     @property
     def is_plain(self) -> bool:
-        return not self.biases and self.scale == 1.0 and self.block.activation == "silu"
+        return not self.biases and self.block.activation == "silu"
 
     @property
     def form(self) -> object:
@@ -78,7 +74,7 @@ class Layer:
         shapes = [weight.shape for weight in self.matrices], None if router is None else router.shape
         sizes = (self.attention.inputs["q"].shape, self.state.k_dim, self.state.v_dim, self.block.used)
         extras = (len(self.head_norms), len(self.biases), self.block.activation)
-        scales = (self.attention.attrs["scale"], self.scale, rope["freqs"], rope["neox"], rope["magnitude"])
+        scales = (self.attention.attrs["scale"], rope["freqs"], rope["neox"], rope["magnitude"])
         return shapes, sizes, extras, scales
 
 
@@ -177,10 +173,8 @@ class _Matcher:
 
     def layer(self, result: Tensor) -> tuple[Layer, Tensor]:
         """Return the layer that computes ``result``, and what it starts from."""
-        (block, scale), added = self.residual(result, self.block)
+        block, added = self.residual(result, self.block)
         layer, x = self.residual(added, self.attention)
-        if scale != layer.scale:
-            raise _Mismatch
         return replace(layer, block=block), x
 
     def residual(self, result: Tensor, match: Callable[[Tensor], tuple[T, Tensor]]) -> tuple[T, Tensor]:
@@ -203,7 +197,7 @@ class _Matcher:
         raise _Mismatch
 
     def attention(self, result: Tensor) -> tuple[Layer, Tensor]:
-        o, scale = self.scaled(result, "linear")
+        o = self.take(result, "linear")
         attention = self.take(o.inputs["x"], "attention")
         rope_q, rope_k = (self.take(attention.inputs[name], "rope") for name in ("q", "k"))
         if not _is_plain(rope_q, rope_k, attention):
@@ -233,18 +227,13 @@ class _Matcher:
             Block(norm, ()),
             head_norms=tuple(head_norms),
             biases=tuple(biases),
-            scale=scale,
         )
         return layer, norm.inputs["x"]
 
-    def block(self, result: Tensor) -> tuple[tuple[Block, float], Tensor]:
-        """Return a feed-forward block with the factor of its result, and what its norm reads."""
-        scale = 1.0
-        if self.op(result) == "scale":
-            node, scale = self.scaled(result, self.op(self.producers[result].inputs["x"]))
-            result = node.output
+    def block(self, result: Tensor) -> tuple[Block, Tensor]:
+        """Return a feed-forward block, and what its norm reads."""
         block = self.gated(result) if self.op(result) == "linear" else self.experts(result)
-        return (block, scale), block.norm.inputs["x"]
+        return block, block.norm.inputs["x"]
 
     def gated(self, result: Tensor) -> Block:
         """Return a dense block."""
