@@ -258,8 +258,8 @@ class Speech:
         }
         if seed is not None:
             options["seed"] = seed
-        wanted = most_samples(given.get("max_seconds", DEFAULT_SECONDS)) // (self._engine.facts.samples_per_code or 1)
-        most = min(MOST_CODES, _CODES_AROUND + _TOKENS_PER_CODE * wanted)
+        n_frames = most_samples(given.get("max_seconds", DEFAULT_SECONDS)) // (self._engine.facts.samples_per_code or 1)
+        most = min(MOST_CODES, _CODES_AROUND + _TOKENS_PER_CODE * n_frames)
         for piece in texts:
             n_codes = min(most, _CODES_AROUND + _CODES_PER_WORD * len(speaker.words(piece)))
             prompt = self._engine.tokenizer().tokenize(speaker.prompt(piece, voice), add_special=False)

@@ -19,7 +19,7 @@ from pumice.guard import UNEXPECTED, guarded, raise_named
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import MaskSampler, Plan, Sampler, SamplerContext, Selector
-from pumice.sampler.mask import Mask, allows, at_most_one, count, n_words, to_bits
+from pumice.sampler.mask import ListedMask, Mask, allows, at_most_one, count, n_words
 from pumice.sampler.random import NumbersAhead
 from pumice.wording import unknown_name
 
@@ -113,7 +113,7 @@ class Chain:
         self._mask: Mask | None = None
         self._few: Sequence[int] | None = None  # the token of a mask that allows one, or none
         self._mask_known = not self.masking
-        self._listed: tuple[Mask, NDArray[np.bool_], NDArray[np.int32]] | None = None  # the latest mask's tokens
+        self._listed = ListedMask(context.n_vocab)
         self.was_expected = False
         self._expected: deque[tuple[int, Possible]] = deque()  # tokens looked ahead at, and what may follow each
         self._numbers = NumbersAhead(context.kind, context.rng)
@@ -366,17 +366,10 @@ class Chain:
             writes = ids is not None or self.lowers or self.n_best is None
             candidates = Candidates(logits.copy() if writes else logits, ids)
         else:
-            allowed, tokens = self._listed_tokens(mask) if ids is None else (which := allows(mask, ids), ids[which])
+            allowed, tokens = self._listed.tokens(mask) if ids is None else (which := allows(mask, ids), ids[which])
             candidates = Candidates(logits[allowed], tokens)
         candidates.sorted = ids is not None
         return candidates
-
-    def _listed_tokens(self, mask: Mask) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Return the tokens of a mask, as bool ``[n_vocab]`` and in ascending order; many masks never change."""
-        if self._listed is None or not np.array_equal(self._listed[0], mask):
-            bits = to_bits(mask, self._context.n_vocab)
-            self._listed = mask.copy(), bits, np.flatnonzero(bits).astype(np.int32)
-        return self._listed[1:]
 
     @property
     def _n_best_likely(self) -> int:

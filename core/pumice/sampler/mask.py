@@ -53,6 +53,21 @@ def to_bits(mask: Mask, n_vocab: int) -> NDArray[np.bool_]:
     return bits.view(np.bool_)
 
 
+class ListedMask:
+    """The tokens of the latest of a sequence's masks, of which many stay the same."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self._n_vocab = n_vocab
+        self._latest: tuple[Mask, NDArray[np.bool_], NDArray[np.int32]] | None = None
+
+    def tokens(self, mask: Mask) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+        """Return the tokens of a mask, as bool ``[n_vocab]`` and in ascending order."""
+        if self._latest is None or not np.array_equal(self._latest[0], mask):
+            bits = to_bits(mask, self._n_vocab)
+            self._latest = mask.copy(), bits, np.flatnonzero(bits).astype(np.int32)
+        return self._latest[1:]
+
+
 def allows(mask: Mask, tokens: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
     """Return a bool for each of ``tokens``, True if the mask has it."""
     return ((mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1).astype(bool)

@@ -9,7 +9,7 @@ from pumice.plugin.unstable import Limits, Node
 from pumice_vulkan.lower.rows import inner
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
-MOST_EACH = 8  # values of a row that an invocation holds
+MOST_VALUES = 8  # values of a row that an invocation holds
 EVERY_ROW = 2**32 - 1  # rows of a bias that has one for each of x
 
 
@@ -45,7 +45,7 @@ def _normalize(
     x, weight = node.inputs["x"], node.inputs.get("weight")
     width = int(x.shape[-1])
     threads = local_size(width, min(1024, lowering.device.description.max_threads_per_threadgroup))
-    each = -(-width // threads)
+    n_values = -(-width // threads)
     operands = {"x": x, "weight": x if weight is None else weight, "bias": x if bias is None else bias}
     lowering.dispatch(
         node.op,
@@ -60,7 +60,7 @@ def _normalize(
             "weight_rows": _rows(weight, width),
             "bias_rows": bias_rows,
         },
-        constants=[threads, weight is not None, bias is not None, each if each <= MOST_EACH else 0],
+        constants=[threads, weight is not None, bias is not None, n_values if n_values <= MOST_VALUES else 0],
         grid=lowering.grid(lowering.rows(x) * inner(x)),
     )
 
