@@ -221,10 +221,11 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
     except (ImportError, OSError):  # OSError: libsndfile is missing
         raise MediaError("audio", _missing()) from None
     try:
+        counted, data = _without_count(data)
         with _library_notes() as notes, soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.format not in FORMATS:
                 raise MediaError("audio", f"the format {file.format} is not supported; send {_SHOWN}")
-            frames = 0 if file.frames == _UNKNOWN_FRAMES else file.frames
+            frames = counted if file.frames == _UNKNOWN_FRAMES else file.frames
             check_form(frames, file.samplerate, file.channels)
             # Else it seeks after each block, after which an MP3 lacks what earlier frames hold for the next ones.
             file.seekable = lambda: False
@@ -238,6 +239,18 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
         raise MediaError("audio", f"the bytes are no sound, or damaged: {reason}; send {_SHOWN}") from None
     except (ValueError, RuntimeError) as error:
         raise MediaError("audio", f"it cannot be decoded: {type(error).__name__}: {error}") from None
+
+
+def _without_count(data: bytes) -> tuple[int, bytes]:
+    """Return how many samples the header of a FLAC file counts (RFC 9639, 8.2), 0 if unknown, and the file without it.
+
+    libsndfile would leave out the samples after them in silence.
+    """
+    if not data.startswith(b"fLaC"):
+        return 0, data
+    rate_and_count = int.from_bytes(data[18:26])
+    rate = rate_and_count >> 36 << 36
+    return rate_and_count - rate, data[:18] + rate.to_bytes(8) + data[26:]
 
 
 @contextmanager

@@ -64,6 +64,13 @@ def test_damaged_files_are_not_shortened_in_silence(form, damage):
         decode(DAMAGES[damage](data))
 
 
+@pytest.mark.parametrize("count", [0, 1, len(SPOKEN) // 2])
+def test_flac_is_read_whole_whatever_its_header_counts(count):
+    data = written(SPOKEN, RATE, "FLAC", "PCM_16")
+    assert int.from_bytes(data[22:26]) == len(SPOKEN)
+    assert decode(data[:22] + count.to_bytes(4) + data[26:]) == decode(data)
+
+
 def test_a_tag_behind_a_sound_and_a_streamed_header_are_no_damage():
     data = written(SPOKEN, RATE, "MP3", None)
     assert len(decode(data + b"TAG" + bytes(125))) == len(decode(data))
