@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import logging
 
 _FILE = re.compile(r"[^ :]*[./][^:]*: ")  # before the message of a file's key
-_WRITERS = ("click.utils", "pumice.cli.chat.shown", "pumice.cli.chat.clipboard")  # write to standard output
 INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 
@@ -108,9 +107,9 @@ def report(error: Exception | KeyboardInterrupt) -> int:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Return True if the error was raised where commands write to standard output."""
+    """Return True if ``click.echo`` raised the error, by which commands and Click's help write to standard output."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return bool(frames) and frames[-1].f_globals.get("__name__") in _WRITERS
+    return bool(frames) and frames[-1].f_globals.get("__name__") == "click.utils"
 
 
 def explain(error: Exception) -> tuple[str, int]:

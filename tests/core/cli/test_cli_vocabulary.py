@@ -84,7 +84,7 @@ def test_help_is_short_and_help_all_is_whole(command):
 OLD = {
     "run": "-c 64 --n-ctx 64 --n-batch 8 --n-gpu-layers 0 --kv-type f16 --n-predict 1 --temp 0 --stop x",
     "bench": "--n-ctx 64 --n-gen 1 --n-prompt 4 --parallel 1 -r 1 --json --backend numpy",
-    "chat": "-s system --no-reasoning --n-predict 1 --n-ctx 64 --temperature 0",
+    "chat": "-s system --n-predict 1 --n-ctx 64 --temperature 0",
     "serve": "--gpu-layers 0 --webui --log-verbose --cors-origin * -hfr a/b --typical-p 1",
     "imatrix": "--chunk 1",
     "convert": "--type f16",

@@ -120,7 +120,6 @@ def _mcp_servers(path: Path | None, is_program: bool) -> AbstractContextManager[
     group="Reasoning",
     help="Reasoning of models that can reason; auto leaves it to the template.  [default: on]",
 )
-@option("--no-reasoning", is_flag=True, hidden=True, group="Reasoning", help="Disable reasoning, like --reasoning off.")
 @reasoning_budget_option
 @reasoning_options
 @answer_length_option
@@ -228,8 +227,6 @@ def _take_chat_options(rest: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of ``Model.chat``, and return them; None stands for one that is not given."""
     options = take_sampling(rest) | take_chain(rest) | take_output(rest)
     options["stop"] = rest.pop("stop") or None
-    if rest.pop("no_reasoning"):
-        rest["reasoning"] = "off"
     options |= take_reasoning(rest, auto=None)
     for name in ("logit_bias", "context_shift"):
         options[name] = rest.pop(name)

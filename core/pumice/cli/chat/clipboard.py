@@ -6,6 +6,8 @@ import base64
 import re
 import sys
 
+import click
+
 from pumice.errors import PumiceError
 from pumice.wording import counted_as
 
@@ -61,5 +63,4 @@ def copy(text: str) -> None:
         raise PumiceError(f"the text has {len(content)} bytes; terminals take {MAX_BYTES}. /save FILE writes all of it")
     if not sys.stdout.isatty():
         raise PumiceError("/copy needs a terminal")
-    sys.stdout.write(f"\x1b]52;c;{base64.b64encode(content).decode()}\x07")  # noqa: TID251 (base64)
-    sys.stdout.flush()
+    click.echo(b"\x1b]52;c;%s\x07" % base64.b64encode(content), nl=False)  # noqa: TID251 (base64)

@@ -95,5 +95,4 @@ def has_markdown() -> bool:
 
 
 def _write(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))  # noqa: TID251 (what was made for a terminal)
-    sys.stdout.buffer.flush()
+    click.echo(text.encode("utf-8", "replace"), nl=False)  # noqa: TID251 (what was made for a terminal)
