@@ -106,7 +106,8 @@ def published_names() -> list[str]:
     return [path.stem.removeprefix("ggml-vocab-") for path in sorted(PUBLISHED.glob("*.gguf"))]
 
 
-ALL_NAMES = [*MADE, *published_names(), *PRE_NAMES]
+WORDPIECE = {"wpm", "wpm-cased", "bert-bge"}  # follow transformers, not llama.cpp
+ALL_NAMES = [name for name in (*MADE, *published_names(), *PRE_NAMES) if name not in WORDPIECE]
 
 
 def metadata_of(name: str, vocabulary: Path) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 from pumice.tokenizers.bpe import BPETokenizer
 from pumice.tokenizers.pre_tokenizers import PreTokenizer
 from pumice.tokenizers.vocabulary import value
-from pumice.tokenizers.wpm import lowercased
 
 _DNA, _END_OF_DNA, _UNKNOWN_DNA = "<dna>", "</dna>", "<oov>"
 _DNA_REGION = re.compile(r"<dna>(.*?)(</dna>|\Z)", re.DOTALL)
@@ -30,7 +29,7 @@ class WhitespaceTokenizer(BPETokenizer):
         return [pre_tokenizers.Split(Regex(r"\s+"), "removed"), *super()._words()]
 
     def _encode(self, text: str) -> list[int]:
-        return super()._encode("".join(map(lowercased, text)) if self._lowercase else text)
+        return super()._encode("".join(char.lower()[0] for char in text) if self._lowercase else text)
 
 
 class HybridDNATokenizer(BPETokenizer):

@@ -16,6 +16,7 @@ from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, value
 _WORD_START = "▁"
 
 _CACHE_SIZE = 1 << 16
+_MAX_WORD = 100  # characters; longer words are unknown in transformers
 
 # Ideographs, each of which is a word, unlike kana and Hangul. From BERT's tokenization.py.
 _IDEOGRAPHS = (
@@ -54,7 +55,7 @@ class WPMTokenizer(Tokenizer):
         for word in text.translate(self._normalized).split():
             tokens = self._words.get(word)
             if tokens is None:
-                tokens = self._word_ids(_WORD_START + word)
+                tokens = self._word_ids(_WORD_START + word) if len(word) <= _MAX_WORD else self._unknown
                 if len(self._words) < _CACHE_SIZE:
                     self._words[word] = tokens
             ids += tokens
@@ -67,10 +68,14 @@ class WPMTokenizer(Tokenizer):
             ends = range(min(len(word), start + self._longest), start, -1)
             end = next((end for end in ends if word[start:end] in self.vocabulary.ids), None)
             if end is None:
-                return [] if self.unk is None else [self.unk]
+                return self._unknown
             ids.append(self.vocabulary.ids[word[start:end]])
             start = end
         return ids
+
+    @property
+    def _unknown(self) -> list[int]:
+        return [] if self.unk is None else [self.unk]
 
     def _before(self) -> list[int]:
         return [] if self.bos is None else [self.bos]
@@ -86,7 +91,8 @@ class WPMTokenizer(Tokenizer):
 class _Normalization(dict[int, str]):
     """A table for ``str.translate``, computed on first use, that puts spaces around words.
 
-    Stripping accents keeps the first character of the canonical decomposition (NFD), as in llama.cpp.
+    It follows transformers, whose ids models were trained with. llama.cpp keeps only the first character of a
+    decomposition, such as that of a Hangul syllable, and strips every mark.
     """
 
     def __init__(self, lowercase: bool, strip_accents: bool) -> None:
@@ -98,24 +104,20 @@ class _Normalization(dict[int, str]):
         return normalized
 
     def _normalize(self, char: str) -> str:
+        if char not in "\t\n\r" and (char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf", "Co")):
+            return ""
         if self._strip_accents:
-            char = unicodedata.normalize("NFD", char)[0]
-        category = unicodedata.category(char)
-        if char.isspace() and not "\x1c" <= char <= "\x1f":
-            return " "
-        if char == "\ufffd" or category in ("Cc", "Cf", "Co"):
-            return ""
-        if self._strip_accents and category.startswith("M"):
-            return ""
-        alone = category.startswith("P") or (char.isascii() and category.startswith("S")) or _is_ideograph(char)
+            decomposed = unicodedata.normalize("NFD", char)
+            char = "".join(part for part in decomposed if unicodedata.category(part) != "Mn")
         if self._lowercase:
-            char = lowercased(char)
-        return f" {char} " if alone else char
+            char = char.lower()
+        return "".join(f" {part} " if _is_word(part) else part for part in char)
 
 
-def lowercased(char: str) -> str:
-    """Return a character in lower case; the first if there are several, as in llama.cpp."""
-    return char.lower()[0]
+def _is_word(char: str) -> bool:
+    """Return True for a character that is always a word of its own."""
+    category = unicodedata.category(char)
+    return category.startswith("P") or (char.isascii() and category.startswith("S")) or _is_ideograph(char)
 
 
 def _is_ideograph(char: str) -> bool:
