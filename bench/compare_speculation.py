@@ -7,7 +7,7 @@ says next; llama-server's answers show that its texts are as long. Runs without 
     python bench/compare_speculation.py path/to/llama-server --repetitions 5
     python bench/compare_speculation.py path/to/llama-server --head demo-eagle3.gguf --kinds head
 
-tools/draft_models trains heads for that target (``--write-target``), and targets with a sister (``--target``).
+``--write-target`` writes that target, for the training of a head; ``--target`` takes another one.
 """
 
 from __future__ import annotations
