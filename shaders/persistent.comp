@@ -167,7 +167,7 @@ layout(push_constant) uniform Push {
 
 #define CEIL(a, b) (((a) + (b) - 1u) / (b))
 #define LARGER(a, b) ((a) > (b) ? (a) : (b)) // unlike max(), for specialization constants
-const uint WARPS = THREADS / LANES, CHUNK = 32u * LANES;
+const uint WARPS = THREADS / LANES;
 const uint QUERY = HEADS * DIM, KEY = KV_HEADS * DIM;
 const uint BLOCKS_X = WIDTH / 32u, BLOCKS_O = QUERY / 32u, BLOCKS_D = FFN / 32u; // blocks of a row
 #ifdef GENERAL // rows of a workgroup come in fours; the last workgroups may have less rows, or none
@@ -175,7 +175,6 @@ const uint CHUNKS_X = CEIL(BLOCKS_X, LANES), CHUNKS_O = CEIL(BLOCKS_O, LANES);
 const uint OF_Q = 4u * CEIL(QUERY / 4u, GROUPS), OF_K = 4u * CEIL(KEY / 4u, GROUPS), OF_X = 4u * CEIL(WIDTH / 4u, GROUPS);
 const uint OF_G = 16u * CEIL(CEIL(FFN, 16u), GROUPS), OF_L = CEIL(VOCAB, GROUPS), ROWS_Q = OF_Q + 2u * OF_K;
 #else
-const uint CHUNKS_X = WIDTH / CHUNK, CHUNKS_O = QUERY / CHUNK, CHUNKS_D = FFN / CHUNK;
 const uint SLOTS_X = WARPS / CHUNKS_X, SLOTS_O = WARPS / CHUNKS_O, SLOTS_D = WARPS / CHUNKS_D;
 const uint OF_Q = QUERY / GROUPS, OF_K = KEY / GROUPS, OF_X = WIDTH / GROUPS, OF_G = FFN / GROUPS; // rows of a workgroup
 const uint OF_L = CEIL(VOCAB, GROUPS);
@@ -391,6 +390,16 @@ void take_x(uint chunk) {
     x_high = codes[MOST_X + b];
     x_scales = scales[b];
 }
+
+#ifdef NARROW
+// Takes x of a chunk of `n` blocks. Lanes behind them multiply with zeros.
+void take_narrow(uint chunk, uint n) {
+    const uint b = chunk * n + min(lane, n - 1u);
+    x_low = codes[b];
+    x_high = codes[MOST_X + b];
+    x_scales = lane < n ? scales[b] : vec4(0.0);
+}
+#endif
 
 #ifdef HAS_Q8_0
 float product_q8_0(uvec4 low, uvec4 high, uint scale) {
@@ -1023,10 +1032,14 @@ void refresh(uint region) {
 
 #ifdef SEVERAL
 #include "persistent_tokens.glsl"
-#define TAKE_X(CHUNK)
+#define TAKE_X(CHUNKS, BLOCKS)
 #define TAKE_ATTENDED take_all_attended
 #else
-#define TAKE_X(CHUNK) take_x(CHUNK);
+#ifdef NARROW
+#define TAKE_X(CHUNKS, BLOCKS) take_narrow(warp % CHUNKS, BLOCKS / CHUNKS);
+#else
+#define TAKE_X(CHUNKS, BLOCKS) take_x(warp % CHUNKS);
+#endif
 #define TAKE_ATTENDED take_attended
 
 // --- results of products
@@ -1210,7 +1223,7 @@ void compute_layer(uint layer) {
 #ifdef GENERAL
     BOTH_STEPS(STEPS_Q + STEPS_K, load_qkv, multiply_qkv)
 #else
-    TAKE_X(warp % CHUNKS_X)
+    TAKE_X(CHUNKS_X, BLOCKS_X)
     multiply_q(last);
     multiply_k(last);
     multiply_v(last);
@@ -1244,7 +1257,7 @@ void compute_layer(uint layer) {
     barrier();
     give_residual(region + ACT_R, SPLIT_O);
 #else
-    TAKE_X(warp % CHUNKS_O)
+    TAKE_X(CHUNKS_O, BLOCKS_O)
     multiply_o(last);
     barrier();
     give_residual(region + ACT_R, CHUNKS_O);
@@ -1289,7 +1302,7 @@ void compute_layer(uint layer) {
     barrier();
     give_residual(region + ACT_LAYER, 1u);
 #else
-    TAKE_X(warp % CHUNKS_X)
+    TAKE_X(CHUNKS_X, BLOCKS_X)
     multiply_gate(last);
     multiply_up(last);
     factor = norm_factor();
@@ -1298,7 +1311,7 @@ void compute_layer(uint layer) {
 
     take_gated(region);
     barrier();
-    TAKE_X(warp % CHUNKS_D)
+    TAKE_X(CHUNKS_D, BLOCKS_D)
     multiply_down(last);
     barrier();
     give_residual(region + ACT_LAYER, CHUNKS_D);
@@ -1310,7 +1323,7 @@ void compute_logits() {
     take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
     barrier();
 #ifndef GENERAL
-    take_x(warp % CHUNKS_X);
+    TAKE_X(CHUNKS_X, BLOCKS_X)
 #endif
     multiply_output();
     const float factor = norm_factor();

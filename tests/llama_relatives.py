@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quant_shape_to_byte_shape
 
 from gguf_files import byte_tokenizer, write_gguf
 from pumice.gguf import GGMLType
@@ -81,12 +83,17 @@ class Relative:
         gated = _gated(self.expert_ffn, self.width, "_exps")
         return {**shapes, **{name: (self.experts, *shape) for name, shape in gated.items()}}
 
-    def write(self, path: Path, seed: int = 1) -> Path:
+    def write(self, path: Path, seed: int = 1, zeros: bool = False) -> Path:
+        """Write the model; ``zeros``: all bytes of matrices are zero, which takes little time for large ones."""
         rng = np.random.default_rng(seed)
         tensors: dict[str, np.ndarray] = {"output_norm.weight": np.ones(self.width, np.float32)}
         types: dict[str, GGMLType] = {}
 
         def add(name: str, size: tuple[int, ...], type: GGMLType) -> None:
+            if zeros and type != GGMLType.F32:
+                types[name] = type
+                tensors[name] = np.zeros(quant_shape_to_byte_shape(size, GGMLQuantizationType(type)), np.uint8)
+                return
             numbers = (rng.standard_normal(size) * size[-1] ** -0.5).astype(np.float32)
             if type != GGMLType.F32:
                 types[name] = type
@@ -134,3 +141,10 @@ RELATIVES = {
         "granitemoe", experts=10, used=4, expert_ffn=256, tied=True, others=_MIXED_EXPERTS, keys=_SCALES,
     ),
 }  # fmt: skip
+
+PUBLISHED = {
+    "llama_3b_q4_k_m": Relative(
+        "llama", width=3072, heads=24, kv_heads=8, dim=128, ffn=8192, tied=True, others=_MIXED,
+    ),
+}  # fmt: skip
+"""Two layers of published models by the family that computes their tokens."""

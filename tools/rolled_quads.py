@@ -93,7 +93,7 @@ class Divided:
 
     @property
     def chunks(self) -> int:
-        return self.n_columns // (32 * self.shape.lanes)
+        return self.shape.chunks(self.n_columns)
 
     @property
     def slots(self) -> int:
@@ -128,7 +128,11 @@ class Divided:
 
     @property
     def lane(self) -> str:
-        return f"warp % {self.chunks}u * LANES + lane"
+        """The block of a row that a lane has, in GLSL; lanes behind the last block of a chunk have this one, too."""
+        n = self.blocks // self.chunks
+        if n == self.shape.lanes:
+            return f"warp % {self.chunks}u * LANES + lane"
+        return f"warp % {self.chunks}u * {n}u + min(lane, {n - 1}u)"
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,10 @@ class OutputRows(Rows):
 
 @dataclass(frozen=True)
 class Quad:
-    """Four units of a matrix, or two of keys and two of values; ``set``: the registers that hold it."""
+    """Four units of a matrix, or what is left of it; ``set``: the registers that hold them.
+
+    A quad of two keys has two values as well.
+    """
 
     matrix: Rows
     number: int  # of the matrix
@@ -197,7 +204,8 @@ class Quad:
 
     @property
     def units(self) -> range:
-        return range(QUAD * self.set, QUAD * self.set + QUAD)
+        left = QUAD if self.matrix.name == "k" else self.matrix.n - QUAD * self.number
+        return range(QUAD * self.set, QUAD * self.set + min(QUAD, left))
 
 
 class Quads:
@@ -223,8 +231,8 @@ class Quads:
         self.output = OutputRows("output", shape.vocabulary, shape.width, shape, 0, types, "0u", "STRIDE_L")
         assert self.k.n == QUAD // 2
         self.matrices = [self.q, self.k, self.o, self.gate, self.up, self.down]
-        assert all(matrix.n % QUAD == 0 and matrix.slots * matrix.n == matrix.of_group for matrix in self.whole)
-        sizes = [(matrix, 1 if matrix is self.k else matrix.n // QUAD) for matrix in self.matrices]
+        assert all(matrix.slots * matrix.n == matrix.of_group for matrix in self.whole)
+        sizes = [(matrix, 1 if matrix is self.k else -(-matrix.n // QUAD)) for matrix in self.matrices]
         order = [(matrix, number) for matrix, n in sizes for number in range(n)]
         self.quads = [Quad(matrix, number, i % self.sets) for i, (matrix, number) in enumerate(order)]
 
@@ -311,7 +319,7 @@ class Quads:
             units = list(quad.units)
             code += f"{_loads(matrix, units[:2], range(2), matrix.types[0])} {self.v.aim('at_v')} "
             return code + self.v.each(partial(_loads, self.v, units[2:], range(2)))
-        rows = range(QUAD * quad.number - moved, QUAD * quad.number - moved + QUAD)
+        rows = range(QUAD * quad.number - moved, QUAD * quad.number - moved + len(quad.units))
         return code + matrix.each(partial(_loads, matrix, quad.units, rows), planes)
 
     def next_of(self, index: int) -> tuple[Quad, bool]:
@@ -374,11 +382,14 @@ class Quads:
         for number, index in enumerate(indices):
             yield from self.quad_products(index, planes, QUAD * number)
             yield self.requests(index, planes, moved)
-        count = QUAD * len(indices)
+        total = sum(len(self.quads[index].units) for index in indices)
+        count = 1 << (total - 1).bit_length()
+        yield from (f"float t{i} = 0.0;" for i in range(total, count))
         yield from sums(self.shape.lanes, count)
         share = self.shape.lanes // count
         yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
-        yield f"if (lane % {share}u == 0u && slot < {matrix.slots}u)"
+        real = f" && i < {total}u" if total < count else ""
+        yield f"if (lane % {share}u == 0u && slot < {matrix.slots}u{real})"
         yield f"    partial[warp % {matrix.chunks}u * {matrix.stride} + {self.row_of_sum(matrix, row)}] = t0;"
         yield "}"
 

@@ -126,7 +126,9 @@ class Shape:
             values |= {"EXPERTS": self.experts, "USED": self.used}
         macros = {name: _literal(value) for name, value in values.items()}
         macros["MIXED"] = _literal(bool(self.others))
-        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms}
+        chunks = {"X": self.width, "O": self.heads * self.dim, "D": self.ffn}
+        macros |= {f"CHUNKS_{site}": f"{self.chunks(columns)}u" for site, columns in chunks.items()}
+        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms, "NARROW": self.is_narrow}
         flags |= {f"HAS_{name.upper()}": True for name in (self.type, self.output, *(type for _, type in self.others))}
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
@@ -134,6 +136,22 @@ class Shape:
     def varying(self) -> tuple[str, ...]:
         """Fields that may have any value in a family: drivers get these constants."""
         return () if self.found_by == "places" else ("layers", "vocabulary")
+
+    def chunks(self, columns: int) -> int:
+        """Return into how many chunks the subgroups divide a row, each with at most a block of 32 columns a lane.
+
+        A whole number of rows takes all subgroups, or one row takes more than half of them.
+        """
+        blocks, warps = columns // 32, self.threads // self.lanes
+        fewest = -(-blocks // self.lanes)
+        suited = (n for n in range(fewest, blocks + 1) if blocks % n == 0 and (warps % n == 0 or n > warps // 2))
+        return fewest if self.experts else next(suited)
+
+    @property
+    def is_narrow(self) -> bool:
+        """True if some chunks have fewer blocks than a subgroup has lanes."""
+        rows = (self.width, self.heads * self.dim, self.ffn)
+        return any(columns != 32 * self.lanes * self.chunks(columns) for columns in rows)
 
     def of_rows(self, rows: int) -> Shape:
         """Return the shape of a family for steps of so many tokens."""
@@ -174,10 +192,10 @@ class Shape:
 
     @property
     def _shared_bytes_of_rows(self) -> int:
-        query, key, chunk = self.heads * self.dim, self.kv_heads * self.dim, 32 * self.lanes
-        warps, chunks, octets = self.threads // self.lanes, self.width // (32 * self.lanes), self.dim // 8
+        query, key = self.heads * self.dim, self.kv_heads * self.dim
+        warps, chunks, octets = self.threads // self.lanes, self.chunks(self.width), self.dim // 8
         of_products = chunks * (max((query + 2 * key) // self.groups, 2 * self.ffn // self.groups) + 1)
-        of_sums = (self.width // self.groups + 1) * max(query // chunk, self.ffn // chunk)
+        of_sums = (self.width // self.groups + 1) * max(self.chunks(query), self.chunks(self.ffn))
         of_output = 2 * warps // chunks * self.ahead * chunks
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
         partial = max(self.rows * max(of_products, of_sums, of_output), warps * heads)
@@ -187,13 +205,13 @@ class Shape:
 
     @property
     def _shared_bytes_of_one(self) -> int:
-        query, chunk, warps = self.heads * self.dim, 32 * self.lanes, self.threads // self.lanes
+        query, warps = self.heads * self.dim, self.threads // self.lanes
         rows_q = (query + 2 * self.kv_heads * self.dim) // self.groups
         rows = max(rows_q, 2 * self.ffn // self.groups, -(-self.vocabulary // self.groups)) + 1
-        sums = (self.width // self.groups + 1) * max(query // chunk, self.ffn // chunk)
+        sums = (self.width // self.groups + 1) * max(self.chunks(query), self.chunks(self.ffn))
         octets = self.dim // 8
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
-        partial = max(rows * (self.width // chunk), sums, warps * heads)
+        partial = max(rows * self.chunks(self.width), sums, warps * heads)
         small = 12 * warps + 8 * warps * self.share + 4 * (3 + self.share) * self.dim
         small += 4 * (self.experts + 2 * self.used + warps * -(-self.experts // self.groups))
         return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
@@ -207,7 +225,7 @@ class Shape:
     @property
     def takes_several(self) -> bool:
         """True if the family has a shader for steps of several tokens."""
-        return not (self.experts or self.head_norms) and self.type in ("q4_0", "q4_k")
+        return not (self.experts or self.head_norms or self.is_narrow) and self.type in ("q4_0", "q4_k")
 
 
 def _literal(value: bool | int | str) -> str:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from pumice_vulkan.persistent.division import Shape
 
 MORE_BITS = (("v", "q6_k"), ("down", "q6_k"))  # some layers of files named _M
 FEW_BITS = tuple((matrix, type) for matrix in ("v", "o", "down") for type in ("q4_k", "q5_k"))  # of Q3_K_M and Q3_K_L
+
+TYPES: dict[str, dict[str, Any]] = {
+    "q3_k": {"type": "q3_k"},
+    "q3_k_m": {"type": "q3_k", "others": FEW_BITS},
+    "q4_0": {"type": "q4_0"},
+    "q4_k_m": {"type": "q4_k", "others": MORE_BITS},
+    "q5_k_m": {"type": "q5_k", "others": MORE_BITS},
+    "q6_k": {"type": "q6_k"},
+    "q8_0": {"type": "q8_0", "output": "q8_0"},
+}
+"""Fields of shapes by the name of a quantization."""
 
 # Alike in all families.
 _shape = partial(Shape, threads=512, output="q6_k", early=True, block_size=32, deep_positions=2)
@@ -25,6 +38,7 @@ _llama_8b = partial(
     share=2,
     found_by="addresses",
 )
+_llama_3b = partial(_llama_8b, layers=28, heads=24, width=3072, ffn=8192, share=1)
 _qwen3_8b = partial(_llama_8b, layers=36, ffn=12288, vocabulary=151936, head_norms=True)
 _of_tests = partial(
     _shape,
@@ -44,6 +58,12 @@ _of_tests = partial(
     found_by="offsets",
 )
 
+
+def _of_types(model: str, shape: Callable[..., Shape], *names: str) -> dict[str, Shape]:
+    """Return the shapes of a model in some quantizations by the names of their families."""
+    return {f"{model}_{name}": shape(**TYPES[name]) for name in names}
+
+
 FAMILIES = {
     "llama_1b_q4_0": _of_gpus(
         ahead=8,
@@ -57,16 +77,9 @@ FAMILIES = {
         positions=2,
         share=1,
     ),
-    "llama_8b_q4_k_m": _llama_8b(type="q4_k", others=MORE_BITS),
-    "llama_8b_q5_k_m": _llama_8b(type="q5_k", others=MORE_BITS),
-    "llama_8b_q6_k": _llama_8b(type="q6_k"),
-    "llama_8b_q8_0": _llama_8b(type="q8_0", output="q8_0"),
-    "llama_8b_q3_k": _llama_8b(type="q3_k"),
-    "llama_8b_q3_k_m": _llama_8b(type="q3_k", others=FEW_BITS),
-    "qwen3_8b_q4_k_m": _qwen3_8b(type="q4_k", others=MORE_BITS),
-    "qwen3_8b_q5_k_m": _qwen3_8b(type="q5_k", others=MORE_BITS),
-    "qwen3_8b_q6_k": _qwen3_8b(type="q6_k"),
-    "qwen3_8b_q8_0": _qwen3_8b(type="q8_0", output="q8_0"),
+    **_of_types("llama_3b", _llama_3b, "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "q3_k_m"),
+    **_of_types("llama_8b", _llama_8b, "q4_k_m", "q5_k_m", "q6_k", "q8_0", "q3_k", "q3_k_m"),
+    **_of_types("qwen3_8b", _qwen3_8b, "q4_k_m", "q5_k_m", "q6_k", "q8_0"),
     "a3b_q4_k_m": _of_gpus(
         ahead=8,
         layers=48,
@@ -85,6 +98,7 @@ FAMILIES = {
         head_norms=True,
     ),
     "tiny_experts": _of_tests(ahead=8, ffn=512, experts=8, used=2, head_norms=True),
+    "tiny_narrow": _of_tests(ahead=4, width=192, heads=6, ffn=1024, type="q8_0", output="q8_0", others=(), share=1),
     "tiny_q4_k_m": _of_tests(ahead=4, ffn=1024),
     "tiny_qwen3": _of_tests(ahead=4, ffn=2048, head_norms=True),
     "tiny_types": _of_tests(

@@ -9,12 +9,13 @@ import pytest
 from tools.paper_device import PaperDevice
 
 import pumice
-from llama_relatives import RELATIVES
+from llama_relatives import PUBLISHED, RELATIVES
 from nightly import variants
 from pumice.gguf import GGMLType
 from pumice_vulkan.device import DeviceDescription, list_devices
 from pumice_vulkan.persistent import PersistentPath, find_decoder
 from pumice_vulkan.persistent.general import General, plans
+from pumice_vulkan.persistent.shape import shapes
 from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.shaders import shader
 from reference_models import error
@@ -46,6 +47,17 @@ def test_relatives_have_a_plan(tmp_path: Path, name: str) -> None:
         assert plan.shared_bytes <= 48 * 1024
         assert shader(plan.kernel)
         assert not list(plans(decoder, replace(limits, kv_type="f32"), device))
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_published_models_have_families(tmp_path: Path, family: str) -> None:
+    path = PUBLISHED[family].write(tmp_path / "model.gguf", zeros=True)
+    with gpu_profiles.captured(path) as (segment, _, limits), PaperDevice(described()) as device:
+        decoder = find_decoder(segment)
+        assert decoder is not None
+        (shape,) = shapes(decoder, limits, device)
+        assert shape.kernel == f"persistent.{family}"
+        assert shader(shape.kernel)
 
 
 @pytest.mark.parametrize(

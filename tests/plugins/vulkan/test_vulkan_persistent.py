@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
+from llama_relatives import Relative
 from nightly import variants
 from places import taken
 from pumice.engine import Engine
@@ -48,12 +49,21 @@ EVERY_TYPE = {
 TYPES = {"tiny_types": ("Q5_K", EVERY_TYPE)}
 """Of matrices by family: the usual one, and others by name."""
 
+MODELS = {
+    "tiny_narrow": Relative(
+        "llama", width=192, heads=6, ffn=1024, four=GGMLType.Q8_0, others={"output": GGMLType.Q8_0}
+    ),
+}
+"""Models of families whose rows are none of ``tiny_llama``."""
+
 
 def write_model(path: Path, family: str = "tiny_q4_k_m", architecture: str = "llama", **sizes: int) -> Path:
     """A model of a family; values and down of the second layer, and the output, have six bits, or as ``TYPES`` says.
 
     ``architecture``: "qwen3" has norms of heads. ``sizes``: ``n_layer`` and ``n_vocab``.
     """
+    if family in MODELS:
+        return MODELS[family].write(path)
     source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=FAMILIES[family].ffn, **sizes)
     with GGUFFile.open(source) as file:
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
@@ -171,11 +181,12 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("family", "architecture", "sizes"),
     [
         ("tiny_q4_k_m", "llama", {}),
+        ("tiny_narrow", "llama", {}),
         pytest.param("tiny_types", "llama", {}, marks=pytest.mark.nightly),
         pytest.param("tiny_q4_k_m", "llama", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
         pytest.param("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
     ],
-    ids=["llama", "every-type", "other-sizes", "qwen3"],
+    ids=["llama", "narrow", "every-type", "other-sizes", "qwen3"],
 )
 def test_logits(tmp_path: Path, used: list[str], family: str, architecture: str, sizes: dict[str, int]) -> None:
     """Families compute any number of layers and any vocabulary."""
