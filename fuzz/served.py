@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 import pumice
 from gguf_files import tiny_llama
 from pumice_server.application import make_application
-from pumice_server.models import Models
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 
 N_CTX = 64

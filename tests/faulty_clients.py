@@ -9,7 +9,7 @@ import time
 import httpx2
 
 from pumice_server.application import operations
-from pumice_server.bodies import SAMPLING
+from pumice_server.http.bodies import SAMPLING
 
 PATHS = [path for each in operations() if each.method == "POST" for path in each.paths if "{" not in path]
 GENERATING = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/api/chat", "/completion"]

@@ -20,8 +20,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from pumice.documents import pdf_text
-from pumice_server import conversations, static
-from pumice_server.gate import Gate
+from pumice_server.endpoints import conversations, static
+from pumice_server.http.gate import Gate
 from pumice_server.settings import Settings
 from server_thread import in_thread
 
@@ -265,7 +265,7 @@ def application(settings: Settings) -> Starlette:
         Route("/tools", call_tool, methods=["POST"]),
         Route("/extract-text", extract_text, methods=["POST"]),
         Route("/v1/audio/transcriptions", transcribe, methods=["POST"]),
-        Mount(static.PREFIX, static.PageFiles()),
+        Mount("/page", static.PageFiles()),
     ]
     if settings.conversations:
         routes += conversations.routes(settings.conversations)

@@ -9,9 +9,9 @@ from typing import Any
 import pumice
 from pumice.engine import Timings
 from pumice.mcp import hosted_tools, read_servers
-from pumice_server.allowed_tools import _only
 from pumice_server.application import make_application, run_tools
-from pumice_server.models import Models
+from pumice_server.command.allowed_tools import _only
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 from server_thread import Running, listening
 

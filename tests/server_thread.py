@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 import pumice
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.application import make_application
-from pumice_server.models import Models
-from pumice_server.serving import configure, lifespan, load_process
+from pumice_server.command.serving import configure, lifespan, load_process
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 from waiting import PATIENCE
 

@@ -38,7 +38,7 @@ OTHER_NAMES = {
 """Commands of Ollama, LM Studio and llama.cpp that have another name here, or none, with what to do instead."""
 
 BUNDLED_COMMANDS = {
-    "serve": "pumice_server.command:command",
+    "serve": "pumice_server.command.serve:command",
     "route": "pumice_server.routing.command:command",
     "batch": "pumice_server.batch.command:command",
 }

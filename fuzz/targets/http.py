@@ -6,7 +6,12 @@ from functools import cache
 from fuzz.draw import Draw
 from fuzz.served import Application, Headers, tiny_application
 
-MODULES = ("pumice_server.gate", "pumice_server.keys", "pumice_server.static", "pumice_server.rates")
+MODULES = (
+    "pumice_server.http.gate",
+    "pumice_server.keys",
+    "pumice_server.endpoints.static",
+    "pumice_server.http.rates",
+)
 MAX_LEN = 300
 _KEY = "sk-right"
 _NAMES = (

@@ -7,10 +7,10 @@ from contextlib import redirect_stderr
 import click
 
 from fuzz.files import scratch
-from pumice_server.command import command
-from pumice_server.presets import read_presets
+from pumice_server.command.presets import read_presets
+from pumice_server.command.serve import command
 
-MODULES = ("pumice_server.presets", "pumice_server.arguments", "pumice_server.environment")
+MODULES = ("pumice_server.command.presets", "pumice_server.command.arguments", "pumice_server.command.environment")
 MAX_LEN = 800
 TOKENS = (
     b"[a]\n", b"[*]\n", b"version = 1\n", b"model = ", b"ctx-size = ", b"temp = ", b"LLAMA_ARG_", b"N_PARALLEL = ",

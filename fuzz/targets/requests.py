@@ -27,7 +27,7 @@ _PROTOCOLS = {
 MODULES = (
     *(f"pumice_server.protocols.{name}.{module}" for name, modules in _PROTOCOLS.items() for module in modules),
     *(f"pumice_server.{name}" for name in ("body", "choice", "embedding", "errors", "generation_settings", "options")),
-    "pumice_server.prompts",
+    "pumice_server.models.prompts",
     *("pumice.chat.messages", "pumice.chat.request"),
 )
 MAX_LEN = 700

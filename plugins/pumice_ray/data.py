@@ -23,7 +23,7 @@ from pumice_ray.room import find_room
 from pumice_ray.stages import bundles
 from pumice_server.batch.answering import Answering
 from pumice_server.batch.work import answer_all
-from pumice_server.serving import load_process
+from pumice_server.command.serving import load_process
 
 _FAILED = "failed"  # only key of the result that reports a failed worker
 _CALLS = 3  # concurrent calls per worker, so that the end of one overlaps the start of the next

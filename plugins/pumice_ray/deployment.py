@@ -29,9 +29,9 @@ from pumice_ray.router import PrefixRouter
 from pumice_ray.serve_link import ServeLink
 from pumice_ray.stages import bundles, staged
 from pumice_server.application import make_application
-from pumice_server.choice import name_of
+from pumice_server.command.choice import name_of
 from pumice_server.keys import APIKeys
-from pumice_server.models import Models
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 
 MODEL = "model"  # name of a model's deployment

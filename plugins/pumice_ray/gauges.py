@@ -5,7 +5,7 @@ from __future__ import annotations
 from ray.util.metrics import Gauge
 
 from pumice.engine.messages import Snapshot
-from pumice_server.metrics import ENGINE_GAUGES, engine_gauges
+from pumice_server.models.metrics import ENGINE_GAUGES, engine_gauges
 
 
 class Gauges:

@@ -22,19 +22,20 @@ from pumice.config import load_config
 from pumice.mcp import HostedTools
 from pumice.plugin.unstable import Endpoint, Handler, ServerProtocol
 from pumice.registry import get_registry
-from pumice_server import conversations, own, resumable, self_description, static
-from pumice_server.answers import Streaming, Whole, json_response
 from pumice_server.batch.rows import URLS
-from pumice_server.body import prepare, read_body
+from pumice_server.endpoints import conversations, own, self_description, static
+from pumice_server.endpoints.openapi import Operation, describe
 from pumice_server.errors import answer_error
-from pumice_server.gate import Answering, Gate, Inside, scoped
+from pumice_server.http import resumable
+from pumice_server.http.answers import Streaming, Whole, json_response
+from pumice_server.http.body import prepare, read_body
+from pumice_server.http.gate import FILES, Answering, Gate, Inside, scoped
+from pumice_server.http.origins import cors
+from pumice_server.http.rates import RateLimits
 from pumice_server.jobs import endpoints as jobs_endpoints
 from pumice_server.jobs.runner import Jobs
 from pumice_server.jobs.store import JobStore
-from pumice_server.models import Models
-from pumice_server.openapi import Operation, describe
-from pumice_server.origins import cors
-from pumice_server.rates import RateLimits
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 
 logger = logging.getLogger("pumice")
@@ -100,7 +101,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
         stopping=lambda: models.draining,
         rates=rates,
     )
-    page = [Mount(static.PREFIX, static.PageFiles())] if settings.page else []
+    page = [Mount(FILES, static.PageFiles())] if settings.page else []
     middleware = [*cors(settings.pages, settings.compat), gate]
     application = _starlette(models, [*routes, *page], middleware, rates, lifespan)
     application.state.jobs = None

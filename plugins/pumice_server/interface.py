@@ -1,6 +1,7 @@
 """All that a protocol uses of the server: requests, answers, and loaded models."""
 
-from pumice_server.answers import (
+from pumice_server.errors import TOO_LONG, UnwritableError, bad_request, no_model, too_late
+from pumice_server.http.answers import (
     DONE,
     JSON,
     NDJSON,
@@ -13,7 +14,7 @@ from pumice_server.answers import (
     to_json,
     unless_gone,
 )
-from pumice_server.bodies import (
+from pumice_server.http.bodies import (
     SAMPLING,
     AdapterFile,
     ChatPromptBody,
@@ -23,10 +24,12 @@ from pumice_server.bodies import (
     TemplateBody,
     TextBody,
 )
-from pumice_server.body import Body, arriving, set_size
-from pumice_server.embedding import count_tokens, embed_texts, read_texts, vectors_size
-from pumice_server.errors import TOO_LONG, UnwritableError, bad_request, no_model, too_late
-from pumice_server.figures import (
+from pumice_server.http.body import Body, arriving, set_size
+from pumice_server.http.resumable import KeptStreams, streaming
+from pumice_server.http.routes import delete, get, post
+from pumice_server.jobs.form import Field, read_form
+from pumice_server.models.embedding import count_tokens, embed_texts, read_texts, vectors_size
+from pumice_server.models.figures import (
     LEAST_LOGPROB,
     HasLogprob,
     TokenBytes,
@@ -37,12 +40,10 @@ from pumice_server.figures import (
     token_logprob,
     usage,
 )
-from pumice_server.generation_settings import generation_settings
-from pumice_server.jobs.form import Field, read_form
-from pumice_server.model_service import SlotText, snapshot_of
-from pumice_server.model_texts import WORK, TextOrTokens
-from pumice_server.models import Models, service_of
-from pumice_server.options import (
+from pumice_server.models.generation_settings import generation_settings
+from pumice_server.models.model_service import SlotText, snapshot_of
+from pumice_server.models.model_texts import WORK, TextOrTokens
+from pumice_server.models.options import (
     PROMPT_FIELDS,
     caching_options,
     chat_prompt_options,
@@ -52,8 +53,7 @@ from pumice_server.options import (
     scales_by_name,
     template_options,
 )
-from pumice_server.pools import FACTS, FILES, MEDIA, PREPARATION
-from pumice_server.prompts import (
+from pumice_server.models.prompts import (
     check_fills_in,
     fill_in,
     is_mixed,
@@ -62,13 +62,13 @@ from pumice_server.prompts import (
     prompt_string,
     read_prompts,
 )
-from pumice_server.report import Reading, Report
-from pumice_server.resumable import KeptStreams, streaming
-from pumice_server.routes import delete, get, post
-from pumice_server.served_model import ServedModel
-from pumice_server.service import CompletionProgress, MediaPrompt, Service, has_media
+from pumice_server.models.report import Reading, Report
+from pumice_server.models.served_model import ServedModel
+from pumice_server.models.served_models import Models, service_of
+from pumice_server.models.service import CompletionProgress, MediaPrompt, Service, has_media
+from pumice_server.models.streams import merge
+from pumice_server.pools import FACTS, FILES, MEDIA, PREPARATION
 from pumice_server.settings import Settings
-from pumice_server.streams import merge
 from pumice_server.work import aside
 
 __all__ = [

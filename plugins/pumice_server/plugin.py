@@ -7,7 +7,7 @@ from pumice.plugin import hookimpl
 
 @hookimpl
 def pumice_register_commands(register: Callable[[str, str], None]) -> None:
-    register("serve", "pumice_server.command:command")
+    register("serve", "pumice_server.command.serve:command")
     register("route", "pumice_server.routing.command:command")
     register("batch", "pumice_server.batch.command:command")
 

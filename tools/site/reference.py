@@ -202,7 +202,7 @@ def operations() -> str:
 def endpoints() -> str:
     """Every endpoint by protocol: its paths, what it does, its body, and the scope that a key needs."""
     from pumice_server.application import operations
-    from pumice_server.openapi import titles
+    from pumice_server.endpoints.openapi import titles
     from pumice_server.settings import Settings
 
     parts = []
@@ -223,8 +223,8 @@ def endpoints() -> str:
 
 def _kind_link(kind: Any) -> str:
     """Return a link to the table of a kind of body or answer."""
-    from pumice_server.reference import title_of
-    from pumice_server.schemas import structs_of
+    from pumice_server.endpoints.reference import title_of
+    from pumice_server.http.schemas import structs_of
 
     if kind is bytes:
         return "a file"
@@ -234,7 +234,7 @@ def _kind_link(kind: Any) -> str:
 def body_fields() -> str:
     """The fields of every body and answer, with types, bounds, defaults and meanings."""
     from pumice_server.application import operations
-    from pumice_server.reference import base_of, kinds_of, rows, summary_of
+    from pumice_server.endpoints.reference import base_of, kinds_of, rows, summary_of
     from pumice_server.settings import Settings
 
     parts = []

@@ -9,9 +9,10 @@ from typing import Any, Self
 from pumice.mcp import HostedTools
 from pumice.plugin.unstable import BatchRow, ModelSpec
 from pumice_server.application import make_application, run_tools
-from pumice_server.batch.row_client import ROW_SECONDS, RowClient
-from pumice_server.models import Models
-from pumice_server.served_model import Load
+from pumice_server.batch.row_client import RowClient
+from pumice_server.http.gate import ROW_SECONDS
+from pumice_server.models.served_model import Load
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 
 

@@ -21,8 +21,8 @@ from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import GroupedCommand, defined, option
 from pumice.options import ENGINE
-from pumice_server.allowed_tools import allowed_servers, tool_options
-from pumice_server.defaults import chat_options, take_chat
+from pumice_server.command.allowed_tools import allowed_servers, tool_options
+from pumice_server.command.defaults import chat_options, take_chat
 
 if TYPE_CHECKING:
     from pumice.mcp import HostedTools, McpServer
@@ -169,7 +169,7 @@ def _confined(spec: ModelSpec, source: Path, outputs: Sequence[Path]) -> Iterato
 def _spec(model: str | None, options: dict[str, Any]) -> ModelSpec:
     import pumice
     from pumice.plugin.unstable import ModelSpec
-    from pumice_server.choice import name_of
+    from pumice_server.command.choice import name_of
 
     path = model or str(pumice.demo_model_path())
     locate_model(path)
@@ -186,7 +186,7 @@ async def _answer(
 ) -> None:
     from pumice_server.batch.answering import Answering
     from pumice_server.batch.work import answer_all
-    from pumice_server.serving import load_process
+    from pumice_server.command.serving import load_process
 
     async with Answering(spec, partial(load_process, command="batch"), chat, tools) as answering:
         async for result in answer_all(rows, answering.answer, n_in_flight):

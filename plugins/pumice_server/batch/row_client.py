@@ -12,13 +12,8 @@ from starlette.applications import Starlette
 
 from pumice.plugin.unstable import BatchRow
 from pumice_server.batch.results import is_failed
+from pumice_server.http.gate import CLIENT_HEADER
 from pumice_server.work import aside
-
-CLIENT_HEADER = "x-pumice-client"
-"""Names the client for whom a row is answered."""
-
-ROW_SECONDS = 86_400.0
-"""Maximum time of a row, from when the engine gets it."""
 
 _BUSY = 429  # status of a full queue or an empty bucket: a row waits for as long as it takes
 _PASSING = (_BUSY, 503)  # statuses that may not recur

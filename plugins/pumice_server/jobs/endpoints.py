@@ -13,18 +13,18 @@ from starlette.responses import Response, StreamingResponse
 
 from pumice.plugin.unstable import Endpoint, ServerProtocol
 from pumice_server.answer_types import Deleted
-from pumice_server.answers import json_response
 from pumice_server.batch.rows import URLS
-from pumice_server.body import Body, arriving
 from pumice_server.errors import bad_request
 from pumice_server.field_types import Name, Short, Word
+from pumice_server.http.answers import json_response
+from pumice_server.http.body import Body, arriving
+from pumice_server.http.routes import delete, get, post
 from pumice_server.jobs.answer_types import BatchList, BatchObject, FileList, FileObject
 from pumice_server.jobs.form import Field, read_form
 from pumice_server.jobs.runner import Jobs, new_id
 from pumice_server.jobs.store import BATCH_SECONDS, MAX_AGE, StoredFile, now
 from pumice_server.limits import MAX_NAME
 from pumice_server.pools import FILES
-from pumice_server.routes import delete, get, post
 from pumice_server.settings import Settings
 
 

@@ -19,8 +19,8 @@ from pumice_server.batch.results import is_failed
 from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
-from pumice_server.body import parse
 from pumice_server.errors import UnwritableError
+from pumice_server.http.body import parse
 from pumice_server.jobs.store import FINISHED, MAX_AGE, Batch, JobStore, StoredFile, now
 from pumice_server.pools import FILES
 

@@ -19,10 +19,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from pumice_server.answers import unless_gone
-from pumice_server.body import arriving
 from pumice_server.errors import answer_error
-from pumice_server.gate import Gate
+from pumice_server.http.answers import unless_gone
+from pumice_server.http.body import arriving
+from pumice_server.http.gate import Gate
 from pumice_server.routing.servers import Server, Servers, prompt_of, reason_of
 from pumice_server.settings import Settings
 

@@ -12,7 +12,7 @@ import click
 from pumice.cli.options import verbose_option
 from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
-from pumice_server.listening_options import key_file_option, port_option
+from pumice_server.command.listening_options import key_file_option, port_option
 
 _server_option = partial(option, group="Server")
 
@@ -62,7 +62,7 @@ def command(urls: tuple[str, ...], parallel: int, insecure: bool, api_key_file: 
     (files, batches, models) go to the first one.
     """
     from pumice.cli.confinement import Needs, confined_server, one_thread
-    from pumice_server.beginning import listen
+    from pumice_server.command.beginning import listen
     from pumice_server.keys import APIKeys
     from pumice_server.settings import Settings
 
@@ -71,9 +71,9 @@ def command(urls: tuple[str, ...], parallel: int, insecure: bool, api_key_file: 
     with listen(settings) as sockets, one_thread():
         import uvicorn
 
+        from pumice_server.command.serving import addresses, configure, stop_by_signals
         from pumice_server.routing.application import make_router
         from pumice_server.routing.servers import Servers
-        from pumice_server.serving import addresses, configure, stop_by_signals
 
         async def tell() -> None:
             echo(f"routing to {', '.join(urls)}\nlistening on {addresses(settings, sockets)}", err=True)

@@ -32,8 +32,8 @@ def serving(replicas: Replicas) -> Iterator[tuple[httpx2.Client, pumice.Model]]:
     from pumice.plugin.unstable import ModelSpec
     from pumice_ray.deployment import load_replicas
     from pumice_server.application import make_application
-    from pumice_server.models import Models
-    from pumice_server.serving import lifespan
+    from pumice_server.command.serving import lifespan
+    from pumice_server.models.served_models import Models
     from pumice_server.settings import Settings
 
     spec = ModelSpec(["demo"], str(pumice.demo_model_path()), OPTIONS)

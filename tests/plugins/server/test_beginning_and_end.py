@@ -13,8 +13,8 @@ import pytest
 
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.application import make_application
-from pumice_server.gate import Gate
-from pumice_server.models import Models
+from pumice_server.http.gate import Gate
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 from server_thread import listening, running
 from waiting import PATIENCE, wait_until
@@ -104,7 +104,7 @@ LAST = [  # path, body, the last event without the fields that are different eac
 STOPPED_BEFORE_ITS_LOOP = """
 import signal, socket, sys
 from pumice.plugin.unstable import ModelSpec
-from pumice_server.serving import serve
+from pumice_server.command.serving import serve
 from pumice_server.settings import Settings
 
 models = [ModelSpec([name], name) for name in ("one", "two")]

@@ -9,11 +9,11 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.cli.named_models import warn_of_assumed_template
-from pumice_server.beginning import listen
-from pumice_server.command import command
-from pumice_server.defaults import take_compat
-from pumice_server.environment import predict_route
-from pumice_server.serving import addresses
+from pumice_server.command.beginning import listen
+from pumice_server.command.defaults import take_compat
+from pumice_server.command.environment import predict_route
+from pumice_server.command.serve import command
+from pumice_server.command.serving import addresses
 from pumice_server.settings import Settings
 from server_thread import Running, running
 

@@ -25,7 +25,7 @@ SERVER = """
 import json, os, pumice, sys
 from pumice.cli.confinement import one_thread
 with one_thread():
-    import pumice_server.serving as serving
+    import pumice_server.command.serving as serving
 from pumice.__main__ import main
 from pumice.sandbox import trial
 

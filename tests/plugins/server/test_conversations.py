@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 import pumice
-from pumice_server.conversations import Conversations
+from pumice_server.endpoints.conversations import Conversations
 from scripted_server import scripted
 from server_thread import running
 from waiting import PATIENCE

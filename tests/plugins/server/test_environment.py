@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 import pytest
 
-from pumice_server.arguments import OPTIONS
-from pumice_server.command import command
-from pumice_server.environment import PREFIX, option_of
+from pumice_server.command.arguments import OPTIONS
+from pumice_server.command.environment import PREFIX, option_of
+from pumice_server.command.serve import command
 
 THEIRS = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_environment.json").read_text())
 

@@ -22,7 +22,7 @@ from pumice_server.jobs.form import read_form
 from pumice_server.jobs.runner import WrongInput, read_input
 from pumice_server.jobs.store import JobStore, StoredFile
 from pumice_server.keys import APIKeys
-from pumice_server.models import Models
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 from server_thread import listening
 from waiting import PATIENCE, wait_until

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from starlette.exceptions import HTTPException
 
-from pumice_server import schemas
 from pumice_server.application import operations
-from pumice_server.bodies import Generation, ModelBody, Scale, Scales
-from pumice_server.body import Body, converted
 from pumice_server.field_types import REASON
+from pumice_server.http import schemas
+from pumice_server.http.bodies import Generation, ModelBody, Scale, Scales
+from pumice_server.http.body import Body, converted
 from pumice_server.protocols.anthropic.bodies import AnthropicMessagesBody
 from pumice_server.protocols.ollama.bodies import OllamaChatBody, OllamaOptions
 from pumice_server.protocols.openai.bodies import ChatBody

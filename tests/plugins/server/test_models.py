@@ -16,10 +16,10 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.engine.messages import DeviceFacts
 from pumice.plugin.unstable import ModelSpec
-from pumice_server import model_loading, model_service, models
+from pumice_server.command.serving import load_process
+from pumice_server.models.served_model import FOREVER
+from pumice_server.models.served_models import model_loading, model_service, served_models
 from pumice_server.protocols.ollama.chat import keep_alive
-from pumice_server.served_model import FOREVER
-from pumice_server.serving import load_process
 from pumice_server.settings import Settings
 from server_thread import Serving, serving
 from waiting import PATIENCE, hang, wait_until
@@ -111,7 +111,7 @@ def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(one):
 
 def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, monkeypatch):
     monkeypatch.setattr(model_service, "BEAT_SECONDS", 0.5)
-    monkeypatch.setattr(models, "_STALL_SECONDS", float("inf"))  # no patient check may be under way below
+    monkeypatch.setattr(served_models, "_STALL_SECONDS", float("inf"))  # no patient check may be under way below
     with serving(specs[0]) as server:
         assert complete(server, "one").status_code == 200
         pid = pid_of(server, "one")
@@ -122,7 +122,7 @@ def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, monkeyp
             "/readyz": 503,
         }
         with monkeypatch.context() as hasty:
-            hasty.setattr(models, "_STALL_SECONDS", 1.0)
+            hasty.setattr(served_models, "_STALL_SECONDS", 1.0)
             wait_until(lambda: gone(pid))
         wait_until(lambda: server.client.get("/health").status_code == 200)
         assert complete(server, "one").status_code == 200
@@ -259,7 +259,7 @@ def test_an_engine_that_dies_right_after_its_load_is_loaded_again(specs, monkeyp
     deaths = ["first"]
 
     async def use() -> str:
-        served = models.Models(specs[:1], load_process, Settings(), {})
+        served = served_models.Models(specs[:1], load_process, Settings(), {})
         (served_model,) = served.served_models
 
         def die() -> None:

@@ -7,7 +7,8 @@ import time
 import pytest
 
 import pumice
-from pumice_server import limits, tracing
+from pumice_server import limits
+from pumice_server.http import tracing
 from pumice_server.pools import ARRIVING
 from server_thread import running
 from waiting import PATIENCE, wait_until

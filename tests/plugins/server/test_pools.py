@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 import pumice_server
 from pumice.plugin.unstable import CLIENT
 from pumice_server import pools
-from pumice_server.conversations import Conversations
+from pumice_server.endpoints.conversations import Conversations
 from pumice_server.pools import FILES, MEDIA, SCHEMAS, Pool, share
 from server_thread import running
 from waiting import PATIENCE
@@ -178,7 +178,7 @@ def test_every_pool_is_in_the_table():
 
 
 def test_conversations_have_a_share_for_each_key(tmp_path, monkeypatch):
-    monkeypatch.setattr("pumice_server.conversations.MAX_CONVERSATIONS", 1000)
+    monkeypatch.setattr("pumice_server.endpoints.conversations.MAX_CONVERSATIONS", 1000)
     for _ in range(2):  # the second time the sizes are counted from the file
         kept = Conversations(tmp_path / "kept.db")
         kept.put("a", "one", "x" * 100)

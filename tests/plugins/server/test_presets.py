@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
-from pumice_server.command import command
+from pumice_server.command.serve import command
 
 INI = """
 version = 1
@@ -42,9 +42,9 @@ def specs(monkeypatch, tmp_path):
     for name in "ab":
         tiny_llama(tmp_path / f"{name}.gguf")
     served: list[ModelSpec] = []
-    monkeypatch.setattr("pumice_server.serving.serve", lambda specs, *_, **__: served.extend(specs))
-    monkeypatch.setattr("pumice_server.beginning.listen", lambda _: nullcontext([]))
-    monkeypatch.setattr("pumice_server.beginning.begun", lambda *_: nullcontext(lambda: None))
+    monkeypatch.setattr("pumice_server.command.serving.serve", lambda specs, *_, **__: served.extend(specs))
+    monkeypatch.setattr("pumice_server.command.beginning.listen", lambda _: nullcontext([]))
+    monkeypatch.setattr("pumice_server.command.beginning.begun", lambda *_: nullcontext(lambda: None))
 
     def specs(text: str, *arguments: str) -> dict[str, ModelSpec]:
         file = tmp_path / "models.ini"

@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 import hub_server
 from gguf_files import tiny_llama
 from pumice.plugin.unstable import ModelSpec
-from pumice_server.model_events import ModelEvents
-from pumice_server.models import Models
+from pumice_server.models.model_events import ModelEvents
+from pumice_server.models.served_models import Models
 from pumice_server.pools import LISTENERS, PULLS
 from server_thread import running, serving
 from waiting import PATIENCE, wait_until
@@ -224,7 +224,7 @@ def test_a_download_that_nobody_waits_for_is_cancelled(slow, model):
 
 
 def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):
-    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 3)
+    monkeypatch.setattr("pumice_server.models.served_models.MAX_MODELS", 3)
     with running(model, allow_pull=True) as server:
         names = ["a/b:F32", "a/b:f32", "hf.co/a/b:F32"]
         answers = [server.client.post("/api/pull", json={"model": name, "stream": False}) for name in names]

@@ -4,7 +4,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from imported_late import Late
-from pumice_server.rates import RateLimits
+from pumice_server.http.rates import RateLimits
 from server_thread import running
 
 openai = Late("openai")

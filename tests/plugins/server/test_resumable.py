@@ -88,7 +88,7 @@ def test_streams_that_nobody_reads_are_few(server):
 @pytest.mark.parametrize("n_more", [1, 1000])
 def test_old_streams_and_bytes_are_dropped(model, monkeypatch, n_more):
     monkeypatch.setattr(STREAMS, "n_places", 2 * 2 + 2 * STREAMS.n_held)  # one client has half
-    monkeypatch.setattr("pumice_server.resumable.MAX_KEPT_STREAM", n_more)
+    monkeypatch.setattr("pumice_server.http.resumable.MAX_KEPT_STREAM", n_more)
     with running(model) as server:
         for id in ("1", "2", "3"):
             server.client.post(CHAT, json={**BODY, "max_tokens": 2}, headers={"X-Conversation-Id": id})

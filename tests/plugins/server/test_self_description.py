@@ -6,7 +6,7 @@ import pytest
 
 from imported_late import Late
 from pumice_server.application import operations
-from pumice_server.reference import HEADERS
+from pumice_server.endpoints.reference import HEADERS
 
 jsonschema = Late("jsonschema")
 

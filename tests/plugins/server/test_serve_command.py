@@ -21,10 +21,10 @@ import pytest
 from gguf_files import tiny_llama
 from prepared_commands import Commands, prepared
 from pumice.gguf.copy import split
-from pumice_server.arguments import OPTIONS
-from pumice_server.choice import choose_models
-from pumice_server.command import command
-from pumice_server.defaults import take_chat, take_sampling
+from pumice_server.command.arguments import OPTIONS
+from pumice_server.command.choice import choose_models
+from pumice_server.command.defaults import take_chat, take_sampling
+from pumice_server.command.serve import command
 from waiting import PATIENCE, wait_until
 
 SERVE = [sys.executable, "-m", "pumice", "serve"]
@@ -32,7 +32,7 @@ SERVE = [sys.executable, "-m", "pumice", "serve"]
 
 @pytest.fixture(scope="module")
 def forked() -> Iterator[Commands]:
-    with prepared("pumice_server.command") as commands:
+    with prepared("pumice_server.command.serve") as commands:
         yield commands
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from pumice_server.command import command
+from pumice_server.command.serve import command
 from server_thread import running
 
 USER = [{"role": "user", "content": "Hi"}]

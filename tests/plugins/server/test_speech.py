@@ -15,7 +15,7 @@ from nightly import crossed
 from pumice.frontend import speech as speaking
 from pumice.plugin.unstable import ModelSpec
 from pumice.speech.voice import Voice
-from pumice_server.service import Service
+from pumice_server.models.service import Service
 from server_thread import Serving, serving
 from speaking_models import HOP, VOICE, write_speaking
 from waiting import wait_until

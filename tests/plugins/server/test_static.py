@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pumice_server import static
+from pumice_server.endpoints import static
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def page(server, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("key")
     os.symlink(tmp_path / "secret", folder / "link")
     monkeypatch.setattr(static, "FOLDER", folder)
-    files = next(route.app for route in server.application.routes if getattr(route, "path", "") == static.PREFIX)
+    files = next(route.app for route in server.application.routes if getattr(route, "path", "") == "/page")
     monkeypatch.setattr(files, "all_directories", [folder])
     return server.client
 

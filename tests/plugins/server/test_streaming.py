@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pumice_server import limits, logs
-from pumice_server.answers import Streaming
+from pumice_server.http.answers import Streaming
 from pumice_server.settings import Settings
 from server_thread import listening, running
 from waiting import PATIENCE, wait_until

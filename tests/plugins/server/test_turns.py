@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pumice_server.connections import RequestTurns
+from pumice_server.http.connections import RequestTurns
 
 
 async def begin(turns: RequestTurns, number: int, log: list[tuple[str, int]]) -> None:
@@ -35,7 +35,7 @@ def test_connections_find_room_in_the_table_of_files():
     code = """
 import re
 from pathlib import Path
-from pumice_server.serving import expect_files
+from pumice_server.command.serving import expect_files
 
 def room():
     return int(re.search(r"FDSize:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])

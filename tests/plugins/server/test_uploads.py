@@ -20,9 +20,10 @@ from pumice.errors import EngineError
 from pumice.gguf import GGUFFile
 from pumice.plugin.unstable import ModelSpec
 from pumice.process import reader
-from pumice_server import limits, uploads
+from pumice_server import limits
+from pumice_server.models.served_models import uploads
+from pumice_server.models.uploads import Uploads
 from pumice_server.protocols.ollama import blobs
-from pumice_server.uploads import Uploads
 from server_thread import running, serving
 from tiny_models import TinyModel
 from waiting import PATIENCE
@@ -199,7 +200,7 @@ async def parts_of(content: bytes, size: int) -> AsyncIterator[bytes]:
 
 def test_uploaded_models_are_bounded(path, folder, monkeypatch):
     """Also those that are made at the same time; a model in place of another one needs no room."""
-    monkeypatch.setattr("pumice_server.models.MAX_MODELS", 2)
+    monkeypatch.setattr("pumice_server.models.served_models.MAX_MODELS", 2)
     both, find_problem = threading.Barrier(2), blobs.vocabulary_problem
 
     def problem_of_both(path: str) -> str:
@@ -261,7 +262,7 @@ def test_room_is_made_of_files_that_no_model_has(tmp_path):
 
 
 def test_the_number_of_files_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("pumice_server.uploads._MAX_FILES", 3)
+    monkeypatch.setattr("pumice_server.models.uploads._MAX_FILES", 3)
     kept = Uploads(tmp_path, 100)
     digests = [digest_of(letter.encode()) for letter in "abc"]
     for i, digest in enumerate(digests):

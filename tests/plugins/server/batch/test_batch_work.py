@@ -14,7 +14,7 @@ from pumice.plugin.unstable import BatchRow, ModelSpec
 from pumice_server.batch.answering import Answering
 from pumice_server.batch.results import Results
 from pumice_server.batch.work import answer_all
-from pumice_server.serving import load_process
+from pumice_server.command.serving import load_process
 from waiting import PATIENCE
 
 ROWS = [BatchRow(f"r{i}", "/v1/completions", {"prompt": "a", "max_tokens": 40, "ignore_eos": True}) for i in range(24)]

@@ -1,0 +1,1 @@
+"""The command ``pumice serve``: its options, its models, and its process."""

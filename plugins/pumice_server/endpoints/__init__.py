@@ -1,0 +1,1 @@
+"""The server's own endpoints, and its description of all."""

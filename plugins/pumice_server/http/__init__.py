@@ -1,0 +1,1 @@
+"""HTTP: connections, admission, bodies of requests, and answers."""

@@ -1,0 +1,1 @@
+"""The served models: loaded and unloaded, and what protocols use of them."""
