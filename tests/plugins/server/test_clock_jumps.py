@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
+from pumice_server.models import model_service
 from pumice_server.models.model_service import ModelService
-from pumice_server.models.served_models import model_service
 from server_thread import running
 
 DAY = 86400.0

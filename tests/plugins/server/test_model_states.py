@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 
 import pumice
 from pumice.plugin.unstable import ModelSpec
+from pumice_server.models import model_loading
 from pumice_server.models.served_model import FOREVER, TRANSITIONS, ServedModel, State
-from pumice_server.models.served_models import Models, model_loading
+from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 
 NAMES = "abcd"

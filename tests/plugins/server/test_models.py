@@ -17,8 +17,8 @@ from gguf_files import tiny_llama
 from pumice.engine.messages import DeviceFacts
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.command.serving import load_process
+from pumice_server.models import model_loading, model_service, served_models
 from pumice_server.models.served_model import FOREVER
-from pumice_server.models.served_models import model_loading, model_service, served_models
 from pumice_server.protocols.ollama.chat import keep_alive
 from pumice_server.settings import Settings
 from server_thread import Serving, serving

@@ -156,7 +156,7 @@ PACKAGE = Path(pumice_server.__file__).parent
 
 
 APART = {  # what no client waits for
-    ("models.py", "to_thread"): "the server ends",
+    ("served_models.py", "to_thread"): "the server ends",
     ("model_loading.py", "to_thread"): "models are closed",
     ("model_service.py", "to_thread"): "a hanging engine is killed",
     ("serving.py", "run_in_threadpool"): "the server begins",

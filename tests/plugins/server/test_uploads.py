@@ -21,7 +21,7 @@ from pumice.gguf import GGUFFile
 from pumice.plugin.unstable import ModelSpec
 from pumice.process import reader
 from pumice_server import limits
-from pumice_server.models.served_models import uploads
+from pumice_server.models import uploads
 from pumice_server.models.uploads import Uploads
 from pumice_server.protocols.ollama import blobs
 from server_thread import running, serving
