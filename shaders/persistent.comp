@@ -138,18 +138,6 @@ layout(push_constant) uniform Push {
     uint n_logits;           // rows of logits
     uint sequences, seq_starts, output_ids, table_width; // indices in the step block; words of a sequence's block table
 };
-#elif defined(GENERAL)
-layout(push_constant) uniform Push {
-    uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
-    uint best_at;
-    uint positions, table;   // indices in the step block
-    uint v_cache;            // words from keys to values
-    uint n_rot, second_distance;
-    float magnitude, scale, eps;
-    uint limit;              // polls
-    uint probe;              // 1: only find out whether all workgroups run at the same time
-    float logit_scale;
-};
 #else
 layout(push_constant) uniform Push {
     uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
@@ -176,10 +164,9 @@ const uint OF_Q = 4u * CEIL(QUERY / 4u, GROUPS), OF_K = 4u * CEIL(KEY / 4u, GROU
 const uint OF_G = 16u * CEIL(CEIL(FFN, 16u), GROUPS), OF_L = CEIL(VOCAB, GROUPS), ROWS_Q = OF_Q + 2u * OF_K;
 #else
 const uint SLOTS_X = WARPS / CHUNKS_X, SLOTS_O = WARPS / CHUNKS_O, SLOTS_D = WARPS / CHUNKS_D;
-const uint OF_Q = QUERY / GROUPS, OF_K = KEY / GROUPS, OF_X = WIDTH / GROUPS, OF_G = FFN / GROUPS; // rows of a workgroup
 const uint OF_L = CEIL(VOCAB, GROUPS);
 const uint N_Q = CEIL(OF_Q, SLOTS_X), N_K = CEIL(OF_K, SLOTS_X), N_O = CEIL(OF_X, SLOTS_O); // units of a subgroup
-const uint N_G = CEIL(OF_G, SLOTS_X), N_D = CEIL(OF_X, SLOTS_D), N_L = CEIL(OF_L, SLOTS_X);
+const uint N_G = CEIL(OF_G, SLOTS_X), N_D = CEIL(OF_X, SLOTS_D), N_L = CEIL(OF_L, WARPS / CHUNKS_L);
 const uint U_K = N_Q, U_V = U_K + N_K, U_O = U_V + N_K, U_G = U_O + N_O, U_U = U_G + N_G, U_D = U_U + N_G;
 const uint UNITS = U_D + N_D;
 const uint ROWS_Q = OF_Q + 2u * OF_K, ROWS_G = 2u * OF_G;
@@ -227,7 +214,12 @@ const uint MOST_XO = LARGER(WIDTH, QUERY), MOST_X = LARGER(MOST_XO, FFN) / 32u;
 const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = 2u * OF_G + 1u, STRIDE_X = OF_X + 1u;
 #else
 const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = ROWS_G + 1u, STRIDE_L = OF_L + 1u, STRIDE_X = OF_X + 1u;
-const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G), PARTIAL_X = LARGER(PARTIAL_QG, STRIDE_L) * CHUNKS_X;
+const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G);
+#ifdef WHOLE_OUTPUT // subgroups take whole rows of the output matrix
+const uint PARTIAL_X = LARGER(PARTIAL_QG * CHUNKS_X, STRIDE_L);
+#else
+const uint PARTIAL_X = LARGER(PARTIAL_QG, STRIDE_L) * CHUNKS_X;
+#endif
 #endif
 const uint OCTETS = DIM / 8u, ROWS = LARGER(LANES / OCTETS, 1u); // of a position; positions of a subgroup at a time
 const uint TOGETHER = SHARE < ROWS ? SHARE : ROWS; // heads whose sums over the subgroups are made at a time
@@ -257,6 +249,14 @@ shared float squares[TOKENS * WARPS];
 #else
 #define FIRST_QUERY 2u
 shared float squares[WARPS];
+#ifdef POST_NORMS
+shared float post_squares[WARPS];
+#ifdef HEAD_NORMS
+const uint POST_NORMS_AT = (2u * LAYERS + 1u) * WIDTH + 2u * LAYERS * DIM; // in `norms`
+#else
+const uint POST_NORMS_AT = (2u * LAYERS + 1u) * WIDTH;
+#endif
+#endif
 shared uvec2 bests[WARPS];
 #endif
 #ifdef HASTENED
@@ -267,6 +267,19 @@ shared float heads[(FIRST_QUERY + SHARE) * DIM]; // key and value of a head (of 
 
 uint tid, wg, warp, lane, epoch;
 uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
+#ifdef WINDOW // some layers attend to the last WINDOW positions, by a block table, a cache and angles of their own
+uint window_table, window_v_cache;
+uint oldest, from_table, from_v_cache, from_turns; // of this layer
+#define OLDEST oldest +
+#define TABLE from_table
+#define V_CACHE from_v_cache
+#define FROM_TURNS from_turns +
+#else
+#define OLDEST
+#define TABLE table
+#define V_CACHE v_cache
+#define FROM_TURNS
+#endif
 bool deep; // the newest position is behind many
 bool dead = false;
 
@@ -525,6 +538,29 @@ void keep_touched() {
 
 const uint READS_X = CEIL(WIDTH / 4u, THREADS);
 
+#ifdef POST_NORMS
+vec4 stream[READS_X]; // x as it passes, to which each workgroup adds the normed results of blocks
+
+// Adds the results of which this invocation has seen its words to x, behind norm `norm` of results.
+void add_normed(uint norm) {
+    float sum = 0.0;
+    [[unroll]] for (uint k = 0u; k < READS_X; k++) {
+        const vec4 v = k * THREADS + tid < WIDTH / 4u ? halves_of(seen[k]) : vec4(0.0);
+        sum += dot(v, v);
+    }
+    sum = subgroupAdd(sum);
+    if (subgroupElect()) post_squares[warp] = sum;
+    barrier();
+    sum = 0.0;
+    for (uint i = lane; i < WARPS; i += LANES) sum += post_squares[i];
+    const float factor = SHRINK * inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
+    [[unroll]] for (uint k = 0u; k < READS_X; k++) {
+        const uint e = min(k * THREADS + tid, WIDTH / 4u - 1u);
+        stream[k] += factor * halves_of(seen[k]) * norms[(norms_at + POST_NORMS_AT) / 4u + norm * (WIDTH / 4u) + e];
+    }
+}
+#endif
+
 // Keeps x times a norm's weights; its factor follows from the squares.
 void take_normed(uint layer, uint region, uint norm) {
     float sum = 0.0;
@@ -542,6 +578,9 @@ void take_normed(uint layer, uint region, uint norm) {
     before_polls();
     if (region != 0u) {
         POLL(READS_X, region + min(k * THREADS + tid, WIDTH / 4u - 1u))
+#ifdef POST_NORMS
+        add_normed(norm - 1u);
+#endif
     }
     [[unroll]] for (uint k = 0u; k < READS_X; k++) {
         const uint e = k * THREADS + tid;
@@ -552,6 +591,10 @@ void take_normed(uint layer, uint region, uint norm) {
             const uint at = x_at + 4u * e;
             v = SHRINK * vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
         }
+#ifdef POST_NORMS
+        if (region == 0u) stream[k] = v;
+        else if (real) v = stream[k];
+#endif
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
 #if defined(WITH_EXPERTS) || defined(GENERAL_EXPERTS)
@@ -640,12 +683,12 @@ uvec4 keys[EACH], values[EACH];
 uint first_cells[EACH]; // rows in the cache of the first positions of this workgroup's part, for a head of keys 0
 
 uint cell_of(uint p) {
-    const uint block = step_words[table + TABLE_OF p / block_size];
+    const uint block = step_words[TABLE + TABLE_OF p / block_size];
     return block * KV_HEADS * block_size + p % block_size;
 }
 
 void find_first_cells() {
-    const uint start = wg / HEADS * per_part;
+    const uint start = OLDEST wg / HEADS * per_part;
     [[unroll]] for (uint e = 0u; e < EACH; e++) {
         first_cells[e] = cell_of(min(start + e * AT_ONCE + tid / OCTETS, position));
     }
@@ -656,7 +699,7 @@ void request(uint kv, uint first, bool cells_known) {
         const uint cell = cells_known ? first_cells[e] : cell_of(min(first + e * AT_ONCE + tid / OCTETS, position));
         const uint at = (cell + kv * block_size) * OCTETS + tid % OCTETS;
         keys[e] = CACHE(at);
-        values[e] = CACHE(at + v_cache / 4u);
+        values[e] = CACHE(at + V_CACHE / 4u);
     }
 }
 
@@ -686,7 +729,7 @@ float head_norm(bool of_key, uint i) {
 #ifdef HASTENED
 #define ANGLE(POSITION, PAIR) angles[PAIR]
 #else
-#define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + PAIR])
+#define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + FROM_TURNS PAIR])
 #endif
 
 // Turns a pair of values of the head at `BASE`.
@@ -767,18 +810,27 @@ void store(uint kv) {
     const uint cell = newest_cell + kv * block_size;
     if (tid < 2u * OCTETS) {
         const uint from = OWN_OF 8u * tid; // keys, then values
-        const uint at = cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
+        const uint at = cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : V_CACHE / 4u);
         const vec4 a = head_four(from), b = head_four(from + 4u);
         CACHE(at) = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
     }
 }
+
+#if defined(SOFT_CAP) || defined(LOGIT_CAP)
+float capped(float v, float cap) { return cap * (1.0 - 2.0 / (exp(2.0 * v / cap) + 1.0)); } // tanh, without an overflow
+#endif
+#ifdef SOFT_CAP
+#define SCORE(V) capped(V, SOFT_CAP)
+#else
+#define SCORE(V) V
+#endif
 
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
 // Attention of a head to a part of the positions.
 void attend(uint region, uint head, uint part, bool requested) {
     const uint kv = head / (HEADS / KV_HEADS), octet = tid % OCTETS;
-    const uint start = part * per_part, end = min(start + per_part, position + 1u);
+    const uint start = OLDEST part * per_part, end = min(start + per_part, position + 1u);
     if (!requested) request(kv, start, false);
     take_heads(region, head, 1u, kv);
 #ifndef HASTENED
@@ -803,7 +855,7 @@ void attend(uint region, uint head, uint part, bool requested) {
                 score[e] += dot(key, query[i]);
             }
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[e] += subgroupShuffleXor(score[e], step);
-            score[e] = p < end ? score[e] * scale : -1e30;
+            score[e] = p < end ? SCORE(score[e] * scale) : -1e30;
             fresh = max(fresh, score[e]);
         }
         const float factor = rescaled(top, fresh);
@@ -865,7 +917,7 @@ const uint DEEP_STEP = AT_ONCE * DEEP_EACH;
 // Attention of SHARE heads to a part of the positions.
 void attend_together(uint region, uint team, uint part) {
     const uint first_head = team * SHARE, kv = first_head / (HEADS / KV_HEADS), octet = tid % OCTETS, row = tid / OCTETS;
-    const uint start = part * per_part, end = min(start + per_part, position); // of those in the cache
+    const uint start = OLDEST part * per_part, end = min(start + per_part, position); // of those in the cache
     const uint base = kv * block_size * OCTETS + octet;
     uvec4 some_keys[DEEP_EACH], some_values[DEEP_EACH];
     uint at[DEEP_EACH]; // in the cache, of the next positions
@@ -874,7 +926,7 @@ void attend_together(uint region, uint team, uint part) {
 #define READ(TARGET, OFFSET) [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) TARGET[e] = CACHE(at[e] + OFFSET);
     FIND(start)
     READ(some_keys, 0u)
-    READ(some_values, v_cache / 4u)
+    READ(some_values, V_CACHE / 4u)
     FIND(start + DEEP_STEP)
     take_heads(region, first_head, SHARE, kv);
     if (end == position && first_head % (HEADS / KV_HEADS) == 0u) store(kv);
@@ -900,6 +952,9 @@ void attend_together(uint region, uint team, uint part) {
         [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) {
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[i] += subgroupShuffleXor(score[i], step);
         }
+#ifdef SOFT_CAP
+        [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) score[i] = SCORE(score[i]);
+#endif
         [[unroll]] for (uint h = 0u; h < SHARE; h++) {
             float fresh = top[h];
             [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
@@ -925,7 +980,7 @@ void attend_together(uint region, uint team, uint part) {
             }
         }
         if (first + DEEP_STEP < end) {
-            READ(some_values, v_cache / 4u)
+            READ(some_values, V_CACHE / 4u)
             FIND(first + 2u * DEEP_STEP)
         }
     }
@@ -933,6 +988,9 @@ void attend_together(uint region, uint team, uint part) {
         if (end == position) { // the newest, not in the cache
             float score = dot(head_four(OWN_OF 8u * octet), query[2u * h]) + dot(head_four(OWN_OF 8u * octet + 4u), query[2u * h + 1u]);
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score += subgroupShuffleXor(score, step);
+#ifdef SOFT_CAP
+            score = SCORE(score);
+#endif
             if (row == 0u) {
                 const float fresh = max(top[h], score), factor = exp(top[h] - fresh), weight = exp(score - fresh);
                 top[h] = fresh;
@@ -1044,16 +1102,29 @@ void refresh(uint region) {
 
 // --- results of products
 
+#if defined(GENERAL) || defined(PADDED)
+#define IS_OWN(ROW) ((ROW) < OF_X && wg * OF_X + (ROW) < WIDTH)
+#else
+#define IS_OWN(ROW) (ROW < OF_X)
+#endif
+#ifdef GENERAL
+#define CHUNKS_Q SPLIT_Q
+#define CHUNKS_G SPLIT_G
+#else
+#define CHUNKS_Q CHUNKS_X
+#define CHUNKS_G CHUNKS_X
+#endif
+
 void give_heads(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < ROWS_Q; first += THREADS) {
         const uint row = first + tid;
-#ifdef GENERAL
+#if defined(GENERAL) || defined(PADDED)
         bool real = row < ROWS_Q && wg * OF_Q + row < QUERY;
         if (row >= OF_Q) real = row < ROWS_Q && wg * OF_K + (row - OF_Q) % OF_K < KEY;
-        float v = real ? row_sum(row, SPLIT_Q, STRIDE_Q) * factor : 0.0;
+        float v = real ? row_sum(row, CHUNKS_Q, STRIDE_Q) * factor : 0.0;
 #else
         const bool real = row < ROWS_Q;
-        const float v = real ? row_sum(row, CHUNKS_X, STRIDE_Q) * factor : 0.0;
+        const float v = real ? row_sum(row, CHUNKS_Q, STRIDE_Q) * factor : 0.0;
 #endif
         uint to = wg * OF_Q + row;
         if (row >= OF_Q) to = QUERY + wg * OF_K + row - OF_Q;
@@ -1065,26 +1136,21 @@ void give_heads(uint region, float factor) {
     }
 }
 
-#ifdef GENERAL
-#define IS_OWN(ROW) ((ROW) < OF_X && wg * OF_X + (ROW) < WIDTH)
-#define CHUNKS_G SPLIT_G
-#else
-#define IS_OWN(ROW) (ROW < OF_X)
-#define CHUNKS_G CHUNKS_X
-#endif
-
 const uint OWN = CEIL(OF_X, THREADS);
 float residual[OWN]; // the rows of x of this workgroup, in float32
 
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
+#ifdef POST_NORMS
+        residual[k] = 0.0; // readers add
+#endif
         if (IS_OWN(row)) residual[k] += row_sum(row, chunks, STRIDE_X);
         give_four(IS_OWN(row), SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
     }
 }
 
-#ifdef GENERAL // GELU by the tanh is x times a sigmoid, too
+#if defined(GENERAL) || defined(GELU) // GELU by the tanh is x times a sigmoid, too
 #define SLOPE(V) (GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
 #else
 #define SLOPE(V) V
@@ -1093,7 +1159,7 @@ void give_residual(uint at, uint chunks) {
 void give_gated(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < OF_G / 4u; first += THREADS) {
         const uint four = first + tid;
-#ifdef GENERAL
+#if defined(GENERAL) || defined(PADDED)
         const bool real = four < OF_G / 4u && wg * OF_G + 4u * four < FFN;
 #else
         const bool real = four < OF_G / 4u;
@@ -1172,17 +1238,16 @@ void give_best(uvec2 mine) {
 
 // Stores this workgroup's logits, of which `factor` is the norm's, and the best of them.
 void store_logits(float factor) {
-#ifdef GENERAL
-    factor *= logit_scale;
-#endif
     uvec2 mine = NOTHING;
     for (uint row = tid; row < OF_L; row += THREADS) {
         const uint id = wg * OF_L + row;
         if (id < VOCAB) {
 #ifdef GENERAL
             const float v = partial[row] * factor;
+#elif defined(LOGIT_CAP)
+            const float v = capped(row_sum(row, CHUNKS_L, STRIDE_L) * factor, LOGIT_CAP);
 #else
-            const float v = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
+            const float v = row_sum(row, CHUNKS_L, STRIDE_L) * factor;
 #endif
             const uvec2 found = uvec2(key_of(floatBitsToUint(v)), id);
             y[y_at + id] = v;
@@ -1193,10 +1258,41 @@ void store_logits(float factor) {
 }
 #endif
 
+#ifndef SEVERAL
+// Divides the positions up to NEWEST, from the oldest one on, into parts: of many only those in the cache.
+#define DIVIDE_POSITIONS(NEWEST) \
+        deep = SHARE > 1u && NEWEST >= DEEP; \
+        if (deep) { \
+            per_part = AT_ONCE * CEIL(NEWEST, DEEP_PARTS * AT_ONCE); \
+            n_used = CEIL(NEWEST, per_part); \
+        } else { \
+            const uint n_parts = clamp((NEWEST + 1u) / (2u * POSITIONS), 1u, PARTS); \
+            per_part = POSITIONS * CEIL(NEWEST + 1u, n_parts * POSITIONS); \
+            n_used = CEIL(NEWEST + 1u, per_part); \
+            if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells(); \
+        }
+#endif
+
+#ifdef WINDOW
+// Finds the positions that a layer attends to, and their places; `near`: the last WINDOW ones.
+void find_positions(bool near) {
+    oldest = near && position >= WINDOW ? position - WINDOW + 1u : 0u;
+    from_table = near ? window_table : table;
+    from_v_cache = near ? window_v_cache : v_cache;
+    from_turns = near ? n_rot / 2u : 0u;
+    const uint newest = position - oldest;
+    DIVIDE_POSITIONS(newest)
+}
+#endif
+
 void find_cells(uint layer) {
     const uint at = TABLE_ROW * layer + 7u;
 #if FAMILY >= 2
     cells = addresses[places_at / 2u + at];
+#ifdef WINDOW
+    find_positions((cells.x & 1u) != 0u);
+    cells.x &= ~1u;
+#endif
 #else
     cells = uvec2(places[places_at + at], places[places_at + at + 1u]);
 #endif
@@ -1345,17 +1441,12 @@ void main() {
         find_tokens();
 #else
         position = step_words[positions];
-        // Divide the positions into parts: of many only those in the cache.
-        deep = SHARE > 1u && position >= DEEP;
-        if (deep) {
-            per_part = AT_ONCE * CEIL(position, DEEP_PARTS * AT_ONCE);
-            n_used = CEIL(position, per_part);
-        } else {
-            const uint n_parts = clamp((position + 1u) / (2u * POSITIONS), 1u, PARTS);
-            per_part = POSITIONS * CEIL(position + 1u, n_parts * POSITIONS);
-            n_used = CEIL(position + 1u, per_part);
-            if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
-        }
+#ifdef WINDOW // in the table behind the output's address
+        window_table = addresses[places_at / 2u + TABLE_ROW * LAYERS + 1u].x;
+        window_v_cache = addresses[places_at / 2u + TABLE_ROW * LAYERS + 2u].x;
+#else
+        DIVIDE_POSITIONS(position)
+#endif
 #endif
 #ifdef HASTENED
         if (tid < n_rot / 2u) angles[tid] = magnitude * turn(position, turns[turns_at / 2u + tid]);

@@ -1,7 +1,7 @@
 """Tiny models of llama's relatives with random quantized weights, of shapes that a token in one dispatch can have."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +38,7 @@ class Relative:
     biases: bool = False
     head_norms: bool = False
     tied: bool = False
+    post_norms: bool = False
     joined: bool = False  # queries, keys and values are one matrix, and gate and up
     four: GGMLType = GGMLType.Q4_K
     others: Mapping[str, GGMLType] = field(default_factory=lambda: MappingProxyType({"output": GGMLType.Q6_K}))
@@ -111,6 +112,9 @@ class Relative:
             blk = f"blk.{layer}."
             for name in ("attn_norm", "ffn_norm"):
                 vector(f"{blk}{name}.weight", self.width)
+            if self.post_norms:
+                for name in ("post_attention_norm", "post_ffw_norm"):
+                    vector(f"{blk}{name}.weight", self.width)
             for name, size in self.matrices().items():
                 other = self.others.get(name, self.four) if layer else self.four
                 add(f"{blk}{name}.weight", size, GGMLType.F32 if name == "ffn_gate_inp" else other)
@@ -142,9 +146,37 @@ RELATIVES = {
     ),
 }  # fmt: skip
 
+GEMMA2 = Relative("gemma2", post_norms=True, tied=True, others=_MIXED)
+GEMMA3 = replace(GEMMA2, architecture="gemma3", layers=7, head_norms=True, keys={"rope.freq_base": 1e6})
+
+
+# Relatives whose shapes are those of families: tiny ones, and two layers of published models.
+_CAPS = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0, "attention.sliding_window": 10}
+FAMILIES = {
+    "tiny_gemma2": replace(GEMMA2, width=768, keys=_CAPS),
+    "tiny_gemma3": replace(GEMMA3, keys={**GEMMA3.keys, "attention.sliding_window": 6}),
+    "tiny_narrow": Relative(
+        "llama",
+        width=224,
+        heads=6,
+        ffn=1024,
+        four=GGMLType.Q8_0,
+        others=MappingProxyType({"output": GGMLType.Q8_0}),
+    ),
+}
 PUBLISHED = {
+    "granite_8b_q4_k_m": Relative(
+        "granite", width=4096, heads=32, kv_heads=8, dim=128, ffn=12800, tied=True, others=_MIXED, keys=_SCALES,
+    ),
+    "gemma2_9b_q4_k_m": replace(
+        GEMMA2, width=3584, heads=16, kv_heads=8, dim=256, ffn=14336,
+        keys={"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "attention.sliding_window": 4096},
+    ),
+    "gemma3_12b_q4_k_m": replace(
+        GEMMA3, width=3840, heads=16, kv_heads=8, dim=256, ffn=15360,
+        keys={**GEMMA3.keys, "attention.sliding_window": 1024},
+    ),
     "llama_3b_q4_k_m": Relative(
         "llama", width=3072, heads=24, kv_heads=8, dim=128, ffn=8192, tied=True, others=_MIXED,
     ),
 }  # fmt: skip
-"""Two layers of published models by the family that computes their tokens."""

@@ -104,6 +104,11 @@ class Divided:
         return -(-self.n_rows // self.shape.groups)
 
     @property
+    def is_padded(self) -> bool:
+        """True if the last workgroups have fewer rows, or none."""
+        return self.of_group * self.shape.groups != self.n_rows
+
+    @property
     def n(self) -> int:
         """Units of a subgroup, each a row's part."""
         return -(-self.of_group // self.slots)
@@ -129,7 +134,7 @@ class Divided:
     @property
     def lane(self) -> str:
         """The block of a row that a lane has, in GLSL; lanes behind the last block of a chunk have this one, too."""
-        n = self.blocks // self.chunks
+        n = self.blocks // self.shape.chunks(self.n_columns)
         if n == self.shape.lanes:
             return f"warp % {self.chunks}u * LANES + lane"
         return f"warp % {self.chunks}u * {n}u + min(lane, {n - 1}u)"
@@ -143,10 +148,21 @@ class Rows(Divided):
     types: tuple[Planes, ...]
     first: str
     stride: str
+    site: str = ""  # name of the rows of a workgroup in ``Shape.rows_of_group``
+
+    @property
+    def of_group(self) -> int:
+        return self.shape.rows_of_group[self.site]
+
+    @property
+    def first_row(self) -> str:
+        """The subgroup's first row, in GLSL; where rows lack, the last rows of the matrix are computed again."""
+        row = f"wg * {self.of_group}u + {self.slot} * {self.n}u"
+        return f"min({row}, {self.n_rows - self.n}u)" if self.is_padded else f"({row})"
 
     def aim(self, address: str) -> str:
         """Return the code that points at this lane's block of the subgroup's first row."""
-        number = f"(wg * {self.of_group}u + {self.slot} * {self.n}u) * {self.blocks}u + {self.lane}"
+        number = f"{self.first_row} * {self.blocks}u + {self.lane}"
         code = f"{{ const uint number = {number}; uint64_t at = {address}; "
         if len(self.types) > 1:
             code += f"flag_{self.name} = uint(at) & {ADDRESS_FLAGS}u; at &= ~{ADDRESS_FLAGS}ul; "
@@ -180,6 +196,15 @@ class OutputRows(Rows):
     """The output matrix, whose rows are a constant of the shader."""
 
     @property
+    def chunks(self) -> int:
+        """Chunks of a row that subgroups divide: none if each takes whole rows."""
+        return 1 if self.shape.whole_output else super().chunks
+
+    @property
+    def of_group(self) -> int:
+        return -(-self.n_rows // self.shape.groups)
+
+    @property
     def count(self) -> str:
         return "N_L"
 
@@ -193,57 +218,61 @@ class OutputRows(Rows):
 
 @dataclass(frozen=True)
 class Quad:
-    """Four units of a matrix, or what is left of it; ``set``: the registers that hold them.
-
-    A quad of two keys has two values as well.
-    """
+    """Four units of a matrix, or what is left of it; ``set``: the registers that hold them."""
 
     matrix: Rows
     number: int  # of the matrix
     set: int
+    n: int
 
     @property
     def units(self) -> range:
-        left = QUAD if self.matrix.name == "k" else self.matrix.n - QUAD * self.number
-        return range(QUAD * self.set, QUAD * self.set + min(QUAD, left))
+        return range(QUAD * self.set, QUAD * self.set + self.n)
 
 
 class Quads:
-    """The quads of a layer and of the output, for a shape."""
+    """The quads of a layer and of the output, for a shape. Two units of keys are one quad with two of values."""
 
     def __init__(self, shape: Shape) -> None:
         assert shape.ahead % QUAD == 0
         self.shape, self.sets = shape, shape.ahead // QUAD
         query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
 
-        def rows(name: str, index: int, n_rows: int, n_columns: int, first: str, stride: str) -> Rows:
+        def rows(index: int, site: str, n_rows: int, n_columns: int, first: str, stride: str) -> Rows:
+            name = MATRICES[index]
             types = tuple(map(Planes, shape.types_of(name)))
-            return Rows(name, n_rows, n_columns, shape, index, types, first, stride)
+            return Rows(name, n_rows, n_columns, shape, index, types, first, stride, site)
 
-        self.q = rows("q", 0, query, shape.width, "0u", "STRIDE_Q")
-        self.k = rows("k", 1, key, shape.width, "OF_Q", "STRIDE_Q")
-        self.v = rows("v", 2, key, shape.width, "OF_Q + OF_K", "STRIDE_Q")
-        self.o = rows("o", 3, shape.width, query, "0u", "STRIDE_X")
-        self.gate = rows("gate", 4, shape.ffn, shape.width, "0u", "STRIDE_G")
-        self.up = rows("up", 5, shape.ffn, shape.width, "OF_G", "STRIDE_G")
-        self.down = rows("down", 6, shape.width, shape.ffn, "0u", "STRIDE_X")
+        self.q = rows(0, "Q", query, shape.width, "0u", "STRIDE_Q")
+        self.k = rows(1, "K", key, shape.width, "OF_Q", "STRIDE_Q")
+        self.v = rows(2, "K", key, shape.width, "OF_Q + OF_K", "STRIDE_Q")
+        self.o = rows(3, "X", shape.width, query, "0u", "STRIDE_X")
+        self.gate = rows(4, "G", shape.ffn, shape.width, "0u", "STRIDE_G")
+        self.up = rows(5, "G", shape.ffn, shape.width, "OF_G", "STRIDE_G")
+        self.down = rows(6, "X", shape.width, shape.ffn, "0u", "STRIDE_X")
         types = (Planes(shape.output),)
         self.output = OutputRows("output", shape.vocabulary, shape.width, shape, 0, types, "0u", "STRIDE_L")
-        assert self.k.n == QUAD // 2
-        self.matrices = [self.q, self.k, self.o, self.gate, self.up, self.down]
-        assert all(matrix.slots * matrix.n == matrix.of_group for matrix in self.whole)
-        sizes = [(matrix, 1 if matrix is self.k else -(-matrix.n // QUAD)) for matrix in self.matrices]
-        order = [(matrix, number) for matrix, n in sizes for number in range(n)]
-        self.quads = [Quad(matrix, number, i % self.sets) for i, (matrix, number) in enumerate(order)]
+        self.joint = self.k if self.k.n == QUAD // 2 else None
+        assert not (self.joint and self.k.is_padded)
+        values = [] if self.joint else [self.v]
+        self.matrices = [self.q, self.k, *values, self.o, self.gate, self.up, self.down]
+        assert all(matrix.slots * matrix.n == matrix.of_group for matrix in self.matrices)
+        units = {matrix.name: QUAD if matrix is self.joint else matrix.n for matrix in self.matrices}
+        order = [(matrix, first) for matrix in self.matrices for first in range(0, units[matrix.name], QUAD)]
+        self.quads = [
+            Quad(matrix, first // QUAD, i % self.sets, min(QUAD, units[matrix.name] - first))
+            for i, (matrix, first) in enumerate(order)
+        ]
 
     @property
     def has_bytes(self) -> bool:
         """True if a matrix may have codes of eight bits."""
-        return any(planes.low == 8 for matrix in (*self.matrices, self.v, self.output) for planes in matrix.types)
+        return any(planes.low == 8 for matrix in (*self.all, self.output) for planes in matrix.types)
 
     @property
-    def whole(self) -> list[Rows]:
-        return [matrix for matrix in self.matrices if matrix is not self.k]
+    def all(self) -> list[Rows]:
+        """All matrices of a layer, values last."""
+        return [*(matrix for matrix in self.matrices if matrix is not self.v), self.v]
 
     @cached_property
     def text(self) -> str:
@@ -254,7 +283,8 @@ class Quads:
         ]
         for matrix in self.matrices:
             lines += self.multiply(matrix)
-        return "\n".join([*lines, "void multiply_v(bool last) {}", *self.again(), *self.multiply_output(), ""])
+        lines += ["void multiply_v(bool last) {}"] if self.joint else []
+        return "\n".join([*lines, *self.again(), *self.multiply_output(), ""])
 
     def again(self) -> Iterator[str]:
         """Yield the function that requests again what is ahead after attention, which frees its registers before.
@@ -281,7 +311,7 @@ class Quads:
                 yield f"uvec4 m{unit} = uvec4(0u);"
         yield "uint64_t p_low, p_high, p_scale, p_super; // into the matrix whose quads are asked for"
         yield f"uint64_t {', '.join(f'at_{name}' for name in MATRICES)};"
-        for matrix in (*self.matrices, self.v):
+        for matrix in self.all:
             if len(matrix.types) > 1:
                 yield f"uint flag_{matrix.name} = 0u;"
         yield "uint here, there; // layers"
@@ -304,6 +334,7 @@ class Quads:
         return {
             "q": at("k", "{layer}", 1) + " " + at("v", "{layer}", 2),
             "k": at("o", "{layer}", 3),
+            "v": "",
             "o": at("gate", "{layer}", 4),
             "gate": at("up", "{layer}", 5),
             "up": at("down", "{layer}", 6),
@@ -315,7 +346,7 @@ class Quads:
         matrix, code = quad.matrix, ""
         if aims:
             code += f"{matrix.aim(f'at_{matrix.name}')} {self.followers()[matrix.name].format(layer=layer)} "
-        if matrix is self.k:
+        if matrix is self.joint:
             units = list(quad.units)
             code += f"{_loads(matrix, units[:2], range(2), matrix.types[0])} {self.v.aim('at_v')} "
             return code + self.v.each(partial(_loads, self.v, units[2:], range(2)))
@@ -365,7 +396,7 @@ class Quads:
     def products(self, matrix: Rows, planes: Planes) -> Iterator[str]:
         """Yield the products of a matrix: a loop over pairs of quads, and what is left."""
         mine = [index for index, quad in enumerate(self.quads) if quad.matrix is matrix]
-        turns = (len(mine) - self.sets) // 2
+        turns = (matrix.n // QUAD - self.sets) // 2  # all quads that they request are whole
         if turns < 2:
             turns = 0
         if turns:
@@ -382,13 +413,16 @@ class Quads:
         for number, index in enumerate(indices):
             yield from self.quad_products(index, planes, QUAD * number)
             yield self.requests(index, planes, moved)
-        total = sum(len(self.quads[index].units) for index in indices)
+        total = sum(self.quads[index].n for index in indices)
         count = 1 << (total - 1).bit_length()
         yield from (f"float t{i} = 0.0;" for i in range(total, count))
         yield from sums(self.shape.lanes, count)
         share = self.shape.lanes // count
         yield f"const uint slot = warp / {matrix.chunks}u, i = lane / {share}u;"
         real = f" && i < {total}u" if total < count else ""
+        if matrix.is_padded:
+            yield f"const uint local = {matrix.first_row} + {row} + i - wg * {matrix.of_group}u;"
+            real += f" && local < {matrix.of_group}u"  # rows before this workgroup's wrap
         yield f"if (lane % {share}u == 0u && slot < {matrix.slots}u{real})"
         yield f"    partial[warp % {matrix.chunks}u * {matrix.stride} + {self.row_of_sum(matrix, row)}] = t0;"
         yield "}"
@@ -397,7 +431,7 @@ class Quads:
         """Yield the products of a quad, from t``count`` on."""
         quad = self.quads[index]
         first = list(enumerate(quad.units, count))
-        of_values = [first.pop() for _ in range(QUAD // 2)][::-1] if quad.matrix is self.k else []
+        of_values = [first.pop() for _ in range(QUAD // 2)][::-1] if quad.matrix is self.joint else []
         yield from (f"float t{i} = {planes.product(unit)};" for i, unit in first)
         for i, unit in of_values:
             yield f"float t{i};"
@@ -405,26 +439,41 @@ class Quads:
 
     def row_of_sum(self, matrix: Rows, row: str) -> str:
         """Return the row in ``partial`` of sum ``i`` of a batch whose first row is ``row``."""
-        if matrix is self.k:
+        if matrix.is_padded:
+            return f"{matrix.first} + local"
+        if matrix is self.joint:
             return f"(i < 2u ? {matrix.first} : {self.v.first} - 2u) + slot * {matrix.n}u + i"
         return f"{matrix.first} + slot * {matrix.n}u + {row} + i"
 
     def aim_output(self) -> str:
         return f"const uint64_t at = at_q; const uint number = 0u; {self.output.point(self.output.types[0])}"
 
-    def output_load(self, unit: int, row: str) -> str:
+    def output_load(self, unit: int, row: str, chunk: str = "") -> str:
+        """Return the request of a unit of the output; ``chunk``: that of a subgroup with whole rows (default: 0)."""
         output = self.output
         inside = f"min({output.slot} * N_L + {row}, OF_L - 1u)"
-        number = f"(min(wg * OF_L + {inside}, VOCAB - 1u) * {output.blocks}u + {output.lane})"
+        number = f"(min(wg * OF_L + {inside}, VOCAB - 1u) * {output.blocks}u + {chunk}{output.lane})"
         return self.output.types[0].load(unit, number, f"{number} / 8u")
 
     def multiply_output(self) -> Iterator[str]:
         output, ahead = self.output, self.shape.ahead
+        products = [output.types[0].product(unit) for unit in range(ahead)]
         yield "void multiply_output() {"
         yield f"[[dont_unroll]] for (uint r = 0u; r < {output.count}; r += {ahead}u) {{"
-        for unit in range(ahead):
-            ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.last})")
-            yield f"float t{unit} = {output.types[0].product(unit)}; {ask}"
+        if self.shape.whole_output:
+            n = self.shape.chunks(output.n_columns)
+            yield from (f"float t{unit} = 0.0;" for unit in range(ahead))
+            yield f"[[dont_unroll]] for (uint c = 0u; c < {n}u; c++) {{"
+            yield f"take_narrow(c, {output.blocks // n}u);"
+            yield f"const uint next = c + 1u < {n}u ? c + 1u : 0u, first = next == 0u ? r + {ahead}u : r;"
+            for unit, product in enumerate(products):
+                ask = self.output_load(unit, f"min(first + {unit}u, {output.last})", f"next * {output.blocks // n}u + ")
+                yield f"t{unit} += {product}; {ask}"
+            yield "}"
+        else:
+            for unit, product in enumerate(products):
+                ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.last})")
+                yield f"float t{unit} = {product}; {ask}"
         yield from sums(self.shape.lanes, ahead)
         share = self.shape.lanes // ahead
         yield f"const uint i = lane / {share}u, row = warp / {output.chunks}u * N_L + r + i;"

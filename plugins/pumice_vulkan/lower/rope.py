@@ -47,9 +47,12 @@ def pairs(node: Node) -> tuple[int, int]:
     return (1, len(node.attrs["freqs"])) if node.attrs["neox"] else (2, 1)
 
 
-def turns(lowering: Lowering, node: Node) -> Any:
-    """Return the table of ``shaders/rope_angle.glsl``: each pair's turns per position as a 64-bit fraction."""
-    freqs = node.attrs["freqs"]
+def turns(lowering: Lowering, *nodes: Node) -> Any:
+    """Return the table of ``shaders/rope_angle.glsl``: each pair's turns per position as a 64-bit fraction.
+
+    That of several nodes has their pairs one behind the other.
+    """
+    freqs = tuple(freq for node in nodes for freq in node.attrs["freqs"])
 
     def make() -> NDArray[np.uint32]:
         fraction = np.array(freqs) / (2 * math.pi) % 1.0 * 2.0**32

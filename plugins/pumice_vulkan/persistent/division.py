@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import lcm
 
 MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; more lie in a buffer
 ROWS_AHEAD = 4  # units ahead of steps of several rows, whose other values need the registers of more
 QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
+GIVEN_TOGETHER = 4  # other values that workgroups exchange
 
 MACROS = {
     "threads": "THREADS",
@@ -73,6 +75,12 @@ class Shape:
         rows: most tokens of a step; 1 is the shader for a single one.
         family: name of the family.
         others: matrices (``pattern.MATRICES``) that may have another type in some layers, with each that they may have.
+        gelu: True if the activation is GELU, not SiLU.
+        post_norms: True if the results of attention and of the block have norms before they are added.
+        soft_cap: soft cap of scores; 0: none.
+        logit_cap: soft cap of logits; 0: none.
+        window: positions that layers with a window attend to; 0: no layer has one.
+        whole_output: True if a subgroup multiplies whole rows of the output matrix, which takes less shared memory.
         spills: True if gated values of several rows lie in a buffer whatever their size, as shared memory is too small.
     """
 
@@ -102,6 +110,12 @@ class Shape:
     rows: int = 1
     family: str = ""
     others: tuple[tuple[str, str], ...] = ()
+    gelu: bool = False
+    post_norms: bool = False
+    soft_cap: float = 0.0
+    logit_cap: float = 0.0
+    window: int = 0
+    whole_output: bool = False
     spills: bool = False
 
     def types_of(self, matrix: str) -> tuple[str, ...]:
@@ -126,9 +140,18 @@ class Shape:
             values |= {"EXPERTS": self.experts, "USED": self.used}
         macros = {name: _literal(value) for name, value in values.items()}
         macros["MIXED"] = _literal(bool(self.others))
-        chunks = {"X": self.width, "O": self.heads * self.dim, "D": self.ffn}
-        macros |= {f"CHUNKS_{site}": f"{self.chunks(columns)}u" for site, columns in chunks.items()}
-        flags = {"WITH_EXPERTS": self.experts > 0, "HEAD_NORMS": self.head_norms, "NARROW": self.is_narrow}
+        chunks = {"X": self.chunks(self.width), "O": self.chunks(self.query), "D": self.chunks(self.ffn)}
+        chunks["L"] = 1 if self.whole_output else chunks["X"]
+        macros |= {f"CHUNKS_{site}": f"{n}u" for site, n in chunks.items()}
+        macros |= {f"OF_{site}": f"{n}u" for site, n in self.rows_of_group.items()}
+        extras = {"GELU": self.gelu, "SOFT_CAP": self.soft_cap, "LOGIT_CAP": self.logit_cap, "WINDOW": self.window}
+        macros |= {name: _literal(value) for name, value in extras.items() if value}
+        flags = {
+            "WITH_EXPERTS": self.experts > 0,
+            "HEAD_NORMS": self.head_norms,
+            "NARROW": self.is_narrow or self.whole_output,
+        }
+        flags |= {"POST_NORMS": self.post_norms, "WHOLE_OUTPUT": self.whole_output, "PADDED": self.is_padded}
         flags |= {f"HAS_{name.upper()}": True for name in (self.type, self.output, *(type for _, type in self.others))}
         return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
@@ -148,9 +171,38 @@ class Shape:
         return fewest if self.experts else next(suited)
 
     @property
+    def query(self) -> int:
+        """Rows of the matrix of queries."""
+        return self.heads * self.dim
+
+    @property
+    def rows_of_group(self) -> dict[str, int]:
+        """Rows of a workgroup by matrix: of queries, of keys, of those that give x, and of gate."""
+        width, query, ffn = self.width, self.query, self.ffn
+        return {
+            "Q": self._rows_of_group(query, width),
+            "K": self._rows_of_group(self.kv_heads * self.dim, width),
+            "X": self._rows_of_group(width, query, ffn),
+            "G": self._rows_of_group(ffn, width, together=QUANTIZED_TOGETHER),
+        }
+
+    def _rows_of_group(self, n_rows: int, *columns: int, together: int = GIVEN_TOGETHER) -> int:
+        """Return rows that the subgroups divide equally, for matrices with so many columns."""
+        if self.found_by == "places" or self.experts:
+            return n_rows // self.groups
+        least = lcm(together, *(max(1, self.threads // self.lanes // self.chunks(n)) for n in columns))
+        return least * -(-n_rows // (least * self.groups))
+
+    @property
+    def is_padded(self) -> bool:
+        """True if the last workgroups have fewer rows of some matrix, or none."""
+        n_rows = {"Q": self.query, "K": self.kv_heads * self.dim, "X": self.width, "G": self.ffn}
+        return any(self.groups * of_group != n_rows[site] for site, of_group in self.rows_of_group.items())
+
+    @property
     def is_narrow(self) -> bool:
         """True if some chunks have fewer blocks than a subgroup has lanes."""
-        rows = (self.width, self.heads * self.dim, self.ffn)
+        rows = (self.width, self.query, self.ffn)
         return any(columns != 32 * self.lanes * self.chunks(columns) for columns in rows)
 
     def of_rows(self, rows: int) -> Shape:
@@ -205,14 +257,15 @@ class Shape:
 
     @property
     def _shared_bytes_of_one(self) -> int:
-        query, warps = self.heads * self.dim, self.threads // self.lanes
-        rows_q = (query + 2 * self.kv_heads * self.dim) // self.groups
-        rows = max(rows_q, 2 * self.ffn // self.groups, -(-self.vocabulary // self.groups)) + 1
-        sums = (self.width // self.groups + 1) * max(self.chunks(query), self.chunks(self.ffn))
+        query, warps, of_group = self.query, self.threads // self.lanes, self.rows_of_group
+        chunks, of_output = self.chunks(self.width), -(-self.vocabulary // self.groups) + 1
+        rows = chunks * (max(of_group["Q"] + 2 * of_group["K"], 2 * of_group["G"]) + 1)
+        rows = max(rows, of_output * (1 if self.whole_output else chunks))
+        sums = (of_group["X"] + 1) * max(self.chunks(query), self.chunks(self.ffn))
         octets = self.dim // 8
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
-        partial = max(rows * self.chunks(self.width), sums, warps * heads)
-        small = 12 * warps + 8 * warps * self.share + 4 * (3 + self.share) * self.dim
+        partial = max(rows, sums, warps * heads)
+        small = (12 + 4 * self.post_norms) * warps + 8 * warps * self.share + 4 * (3 + self.share) * self.dim
         small += 4 * (self.experts + 2 * self.used + warps * -(-self.experts // self.groups))
         return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
 
@@ -225,11 +278,16 @@ class Shape:
     @property
     def takes_several(self) -> bool:
         """True if the family has a shader for steps of several tokens."""
-        return not (self.experts or self.head_norms or self.is_narrow) and self.type in ("q4_0", "q4_k")
+        return not (self.experts or self.head_norms or self.is_narrow or self.is_padded) and self.type in (
+            "q4_0",
+            "q4_k",
+        )
 
 
-def _literal(value: bool | int | str) -> str:
+def _literal(value: bool | float | str) -> str:
     """Return a value in GLSL; types are named as their constants."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return f"{value}"
     return value.upper() if isinstance(value, str) else f"{value}u"

@@ -39,6 +39,12 @@ _llama_8b = partial(
     found_by="addresses",
 )
 _llama_3b = partial(_llama_8b, layers=28, heads=24, width=3072, ffn=8192, share=1)
+_granite_8b = partial(_llama_8b, layers=40, ffn=12800, vocabulary=49155)
+_gemma = partial(_llama_8b, heads=16, dim=256, gelu=True, post_norms=True, whole_output=True)
+_gemma2_9b = partial(
+    _gemma, layers=42, width=3584, ffn=14336, vocabulary=256000, soft_cap=50.0, logit_cap=30.0, window=4096
+)
+_gemma3_12b = partial(_gemma, layers=48, width=3840, ffn=15360, vocabulary=262208, head_norms=True, window=1024)
 _qwen3_8b = partial(_llama_8b, layers=36, ffn=12288, vocabulary=151936, head_norms=True)
 _of_tests = partial(
     _shape,
@@ -80,6 +86,9 @@ FAMILIES = {
     **_of_types("llama_3b", _llama_3b, "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "q3_k_m"),
     **_of_types("llama_8b", _llama_8b, "q4_k_m", "q5_k_m", "q6_k", "q8_0", "q3_k", "q3_k_m"),
     **_of_types("qwen3_8b", _qwen3_8b, "q4_k_m", "q5_k_m", "q6_k", "q8_0"),
+    **_of_types("granite_8b", _granite_8b, "q4_k_m"),
+    **_of_types("gemma2_9b", _gemma2_9b, "q4_k_m"),
+    **_of_types("gemma3_12b", _gemma3_12b, "q4_k_m"),
     "a3b_q4_k_m": _of_gpus(
         ahead=8,
         layers=48,
@@ -98,7 +107,19 @@ FAMILIES = {
         head_norms=True,
     ),
     "tiny_experts": _of_tests(ahead=8, ffn=512, experts=8, used=2, head_norms=True),
-    "tiny_narrow": _of_tests(ahead=4, width=192, heads=6, ffn=1024, type="q8_0", output="q8_0", others=(), share=1),
+    "tiny_gemma2": _of_tests(
+        ahead=4,
+        width=768,
+        ffn=512,
+        gelu=True,
+        post_norms=True,
+        soft_cap=5.0,
+        logit_cap=4.0,
+        window=10,
+        whole_output=True,
+    ),
+    "tiny_gemma3": _of_tests(ahead=4, ffn=512, gelu=True, post_norms=True, head_norms=True, window=6),
+    "tiny_narrow": _of_tests(ahead=4, width=224, heads=6, ffn=1024, type="q8_0", output="q8_0", others=(), share=1),
     "tiny_q4_k_m": _of_tests(ahead=4, ffn=1024),
     "tiny_qwen3": _of_tests(ahead=4, ffn=2048, head_norms=True),
     "tiny_types": _of_tests(

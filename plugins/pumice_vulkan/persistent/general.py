@@ -265,7 +265,7 @@ class _Sizes:
 
 
 def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
-    if not decoder.is_regular or not all(_fits(weight) for weight in _matrices(decoder)):
+    if not (decoder.is_regular and decoder.is_simple) or not all(_fits(weight) for weight in _matrices(decoder)):
         return None
     first, software, sizes = decoder.layers[0], device.description.software, _Sizes.of(decoder)
     lanes, groups = device.subgroup_size, 1 if software else GROUPS

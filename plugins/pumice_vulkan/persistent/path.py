@@ -24,7 +24,7 @@ from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape
 from pumice_vulkan.persistent.general import FOUND_BY, TYPES, General, type_number
-from pumice_vulkan.persistent.pattern import Decoder, find_decoder
+from pumice_vulkan.persistent.pattern import Decoder, Layer, find_decoder
 from pumice_vulkan.persistent.shape import computes, shapes
 
 KERNEL = "persistent"
@@ -210,7 +210,9 @@ class PersistentPath:
                 "b": tables.weights[-1],
                 "places": tables.places[shape.found_by],
                 "norms": tables.norms,
-                "turns": turns(lowering, self._decoder.layers[0].rope),
+                "turns": turns(
+                    lowering, *(layer.rope for layer in (self._decoder.lasting, self._decoder.windowed) if layer)
+                ),
                 "x": lowering.place(self._decoder.x),
             },
             writes={
@@ -236,10 +238,11 @@ class PersistentPath:
     def _push(self, lowering: Lowering, shape: Shape | General, probe: bool) -> dict[str, Numbers]:
         """Return the push constants of a step."""
         first, steps = self._decoder.layers[0], self._memory.layout
-        layout, _ = cache_of(lowering, first.state)
+        lasting = self._decoder.lasting
+        layout, _ = cache_of(lowering, lasting.state)
         return {
             "positions": steps.positions,
-            "table": steps.tables[0],
+            "table": steps.tables[lasting.window],
             "v_cache": layout.v_offset,
             "n_rot": 2 * len(first.rope.attrs["freqs"]),
             "second_distance": pairs(first.rope)[1],
@@ -249,7 +252,6 @@ class PersistentPath:
             "limit": PROBE_LIMIT if probe else LIMIT,
             "probe": int(probe),
             **(self._row_words(lowering) if shape.rows > 1 else {}),
-            **({"logit_scale": self._decoder.logit_scale} if isinstance(shape, General) else {}),
         }
 
     def best(self, lowering: Lowering) -> BufferSlice | None:
@@ -312,13 +314,13 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     used = [output, *(item for layer in (*matrices, *routers) for item in layer)]
     places = {id(item.place.buffer): item.place for item in used}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
-    cells = [_cells(place) for place in caches]
+    cells = [_cells(place) + (layer.window > 0) for place, layer in zip(caches, decoder.layers, strict=True)]
     rows: list[list[Matrix | int]] = [
         [*row, cell, *router] for row, cell, router in zip(matrices, cells, routers, strict=True)
     ]
     usual = matrices[0][0].format
     last: list[Matrix | int] = [replace(output, format=usual)]  # its type is the variant's, so it has no flag
-    table = [*rows, last]
+    table = [*rows, [*last, *_window(lowering, decoder.windowed)]]
     typed: list[list[Matrix | int]] = [*rows, [output]]
     narrow: list[list[Matrix | int]] = [
         [*row, cell & 0xFFFFFFFF, cell >> 32] for row, cell in zip(matrices, cells, strict=True)
@@ -381,10 +383,19 @@ def _has_types(matrices: Sequence[Matrix]) -> bool:
 def _vectors(decoder: Decoder) -> NDArray[np.float32]:
     """Return all vectors in the order of the shader's constants that end with ``_AT``, behind the norms of rows."""
     layers = decoder.layers
-    numbers = [_row(weight) for layer in layers for weight in layer.norms] + [_row(decoder.norm)]
+    numbers = [_row(weight) for layer in layers for weight in layer.norms]
+    numbers.append(np.float32(decoder.logit_scale) * _row(decoder.norm))
     numbers += [_row(node.weight("weight")) for layer in layers for node in layer.head_norms]
     numbers += [_row(weight) for layer in layers for weight in layer.biases]
+    numbers += [_row(node.weight("weight")) for layer in layers for node in layer.post_norms]
     return np.concatenate(numbers)
+
+
+def _window(lowering: Lowering, layer: Layer | None) -> list[Matrix | int]:
+    """Return where layers with a window find the block table, and the words from keys to values in their caches."""
+    if layer is None:
+        return []
+    return [lowering.memory.layout.tables[layer.window], cache_of(lowering, layer.state)[0].v_offset]
 
 
 def _row(weight: Weight) -> NDArray[np.float32]:

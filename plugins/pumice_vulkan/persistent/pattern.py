@@ -2,7 +2,8 @@
 
 Feed-forward blocks may be experts, and have SiLU or GELU. Queries, keys and values may have biases, queries and keys
 norms per head; embeddings and logits may be multiplied by a constant, and residuals.py takes that of blocks' results
-away. ``Decoder.is_plain`` says if a model has none of what only the shader for any shape computes.
+away. Results of attention and of blocks may have norms before they are added; scores and logits soft caps, layers
+windows. ``Decoder.is_simple`` says if a model has none of what only shaders of families compute.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Block:
     """A feed-forward block: its norm, and its matrices of gate, up and down, with ``router`` stacks of experts.
 
     ``used`` are the experts of a token; their shares are the softmax of their logits. ``activation`` is "silu" or
-    "gelu".
+    "gelu"; ``post_norm`` is the norm of the result.
     """
 
     norm: Node
@@ -33,11 +34,15 @@ class Block:
     router: Weight | None = None
     used: int = 0
     activation: str = "silu"
+    post_norm: Node | None = None
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down."""
+    """A layer; ``matrices`` are those of queries, keys, values, output, gate, up and down.
+
+    ``post_norm`` is the norm of attention's result.
+    """
 
     norm: Node
     attention_matrices: tuple[Weight, ...]
@@ -46,6 +51,7 @@ class Layer:
     block: Block
     head_norms: tuple[Node, ...] = ()  # of queries and keys
     biases: tuple[Weight, ...] = ()  # of queries, keys and values
+    post_norm: Node | None = None
 
     @property
     def matrices(self) -> tuple[Weight, ...]:
@@ -57,24 +63,35 @@ class Layer:
 
     @property
     def eps(self) -> tuple[float, ...]:
-        return tuple(node.attrs["eps"] for node in (self.norm, self.block.norm, *self.head_norms))
+        return tuple(node.attrs["eps"] for node in (self.norm, self.block.norm, *self.head_norms, *self.post_norms))
+
+    @property
+    def post_norms(self) -> list[Node]:
+        """The norms of the results of attention and of the block."""
+        return [node for node in (self.post_norm, self.block.post_norm) if node]
+
+    @property
+    def window(self) -> int:
+        """The number of newest positions that the layer attends to; 0: all."""
+        return int(self.attention.attrs["window"])
+
+    @property
+    def soft_cap(self) -> float:
+        """The soft cap of scores; 0: none."""
+        return float(self.attention.attrs["softcap"])
 
     @property
     def state(self) -> KVState:
         return self.attention.state_of(KVState)
 
     @property
-    def is_plain(self) -> bool:
-        return not self.biases and self.block.activation == "silu"
-
-    @property
     def form(self) -> object:
-        """What equals that of another layer if the layers differ in their weights alone, but for types."""
+        """What equals that of another layer if the layers differ in their weights and windows alone, but for types."""
         rope, router = self.rope.attrs, self.block.router
         shapes = [weight.shape for weight in self.matrices], None if router is None else router.shape
         sizes = (self.attention.inputs["q"].shape, self.state.k_dim, self.state.v_dim, self.block.used)
-        extras = (len(self.head_norms), len(self.biases), self.block.activation)
-        scales = (self.attention.attrs["scale"], rope["freqs"], rope["neox"], rope["magnitude"])
+        extras = (len(self.head_norms), len(self.biases), len(self.post_norms), self.block.activation, self.soft_cap)
+        scales = (self.attention.attrs["scale"], len(rope["freqs"]), rope["neox"], rope["magnitude"])
         return shapes, sizes, extras, scales
 
 
@@ -90,18 +107,32 @@ class Decoder:
     output: Weight
     logits: Tensor
     logit_scale: float = 1.0
+    logit_cap: float = 0.0  # soft cap of the scaled logits; 0: none
 
     @property
-    def is_plain(self) -> bool:
-        """True if the shaders of families compute it: no biases, no scales, no GELU."""
-        return self.logit_scale == 1.0 and all(layer.is_plain for layer in self.layers)
+    def lasting(self) -> Layer:
+        """The first layer that attends to all positions, or the first one if there is none."""
+        return next((layer for layer in self.layers if not layer.window), self.layers[0])
+
+    @property
+    def windowed(self) -> Layer | None:
+        """The first layer with a window."""
+        return next((layer for layer in self.layers if layer.window), None)
+
+    @property
+    def is_simple(self) -> bool:
+        """True if the shader for any shape computes it: no windows, no soft caps, no norms of results."""
+        first = self.layers[0]
+        return not (self.windowed or self.logit_cap or first.soft_cap or first.post_norms)
 
     @property
     def is_regular(self) -> bool:
-        """True if all layers are alike, with one epsilon, and keys as wide as values."""
+        """True if all layers are alike, with one epsilon, keys as wide as values, and one kind of windows."""
         first, eps = self.layers[0], {value for layer in self.layers for value in layer.eps} | {self.eps}
-        same = all(layer.form == first.form for layer in self.layers)
-        return same and len(eps) == 1 and first.state.k_dim == first.state.v_dim
+        windows = {(layer.window, layer.rope.attrs["freqs"]) for layer in self.layers if layer.window}
+        angles = {layer.rope.attrs["freqs"] for layer in self.layers if not layer.window}
+        same = all(layer.form == first.form for layer in self.layers) and len(eps) == 1
+        return same and len(windows) <= 1 and len(angles) <= 1 and first.state.k_dim == first.state.v_dim
 
 
 class _Mismatch(Exception):
@@ -131,7 +162,9 @@ class _Matcher:
 
     def decoder(self) -> Decoder:
         logits = self.segment.outputs[0]
-        output, logit_scale = self.scaled(logits, "linear")
+        uncapped, logit_cap = self.uncapped(logits)
+        output, logit_scale = self.scaled(uncapped, "linear")
+        logit_scale *= logit_cap or 1.0  # the graph divides by the cap
         norm = self.take(output.inputs["x"], "rms_norm")
         rows = self.take(norm.inputs["x"], "get_rows")
         if rows.inputs["ids"].name != "output_ids":
@@ -149,7 +182,7 @@ class _Matcher:
         if not before or before[-1].output is not x:  # a group computes it
             raise _Mismatch
         norm_weight, eps = norm.weight("weight"), norm.attrs["eps"]
-        return Decoder(before, x, layers[::-1], norm_weight, eps, _matrix(output), logits, logit_scale)
+        return Decoder(before, x, layers[::-1], norm_weight, eps, _matrix(output), logits, logit_scale, logit_cap)
 
     def op(self, tensor: Tensor) -> str:
         node = self.producers.get(tensor)
@@ -170,6 +203,21 @@ class _Matcher:
         if scale.attrs["bias"] != 0.0:
             raise _Mismatch
         return self.take(scale.inputs["x"], op), scale.attrs["factor"]
+
+    def uncapped(self, logits: Tensor) -> tuple[Tensor, float]:
+        """Return what a soft cap limits, and the cap: logits are its product with a hyperbolic tangent."""
+        scale = self.producers.get(logits)
+        if scale is None or scale.op != "scale" or self.op(scale.inputs["x"]) != "tanh":
+            return logits, 0.0
+        tanh, cap = self.scaled(logits, "tanh")
+        return tanh.inputs["x"], cap
+
+    def normed(self, result: Tensor) -> tuple[Node | None, Tensor]:
+        """Return the norm that computes a result, and what it reads; None for a result without a norm."""
+        if self.op(result) != "rms_norm":
+            return None, result
+        norm = self.take(result, "rms_norm")
+        return norm, norm.inputs["x"]
 
     def layer(self, result: Tensor) -> tuple[Layer, Tensor]:
         """Return the layer that computes ``result``, and what it starts from."""
@@ -197,6 +245,7 @@ class _Matcher:
         raise _Mismatch
 
     def attention(self, result: Tensor) -> tuple[Layer, Tensor]:
+        post_norm, result = self.normed(result)
         o = self.take(result, "linear")
         attention = self.take(o.inputs["x"], "attention")
         rope_q, rope_k = (self.take(attention.inputs[name], "rope") for name in ("q", "k"))
@@ -227,13 +276,15 @@ class _Matcher:
             Block(norm, ()),
             head_norms=tuple(head_norms),
             biases=tuple(biases),
+            post_norm=post_norm,
         )
         return layer, norm.inputs["x"]
 
     def block(self, result: Tensor) -> tuple[Block, Tensor]:
         """Return a feed-forward block, and what its norm reads."""
+        post_norm, result = self.normed(result)
         block = self.gated(result) if self.op(result) == "linear" else self.experts(result)
-        return block, block.norm.inputs["x"]
+        return replace(block, post_norm=post_norm), block.norm.inputs["x"]
 
     def gated(self, result: Tensor) -> Block:
         """Return a dense block."""
@@ -293,13 +344,13 @@ def _routes_by_softmax(ids: Node, shares: Node) -> bool:
 
 
 def _is_plain(rope_q: Node, rope_k: Node, attention: Node) -> bool:
-    """Return True for causal attention to all positions in the cache, of queries and keys that turn alike."""
+    """Return True for causal attention to positions in the cache, of queries and keys that turn alike."""
     attrs = attention.attrs
-    unusual = ("v_dim", "chunk", "slopes", "log_sum", "window", "softcap")
+    unusual = ("v_dim", "chunk", "slopes", "log_sum")
     return (
         isinstance(attention.state, KVState)
         and not attention.state.is_memory
-        and not attention.state.window
+        and attention.state.window == attrs["window"]
         and attrs["causal"]
         and attrs["cache"]
         and not any(attrs[name] for name in unusual)

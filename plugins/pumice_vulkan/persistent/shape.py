@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pumice.plugin import Weight, fixed
 from pumice.plugin.unstable import Limits
@@ -24,7 +25,7 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> I
         device: the device.
         rows: tokens of a step.
     """
-    has_family = decoder.is_plain and decoder.is_regular and limits.kv_type == "f16"
+    has_family = decoder.is_regular and not decoder.layers[0].biases and limits.kv_type == "f16"
     of_families = list(_shapes_of_families(decoder, limits, device, rows)) if has_family else []
     yield from of_families
     if not of_families and rows == 1:
@@ -46,9 +47,9 @@ def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: 
             yield shape
 
 
-def _sizes(decoder: Decoder, limits: Limits, device: Device) -> dict[str, int]:
+def _sizes(decoder: Decoder, limits: Limits, device: Device) -> dict[str, Any]:
     """Return the fields of a shape that a model, its cache and its device decide, but for types."""
-    first = decoder.layers[0]
+    first, windowed = decoder.layers[0], decoder.windowed
     q, k, *_ = first.matrices
     dim = int(first.attention.inputs["q"].shape[-1])
     (n_query, width), (n_key, _), (vocabulary, _) = fixed(q.shape), fixed(k.shape), fixed(decoder.output.shape)
@@ -66,6 +67,11 @@ def _sizes(decoder: Decoder, limits: Limits, device: Device) -> dict[str, int]:
         "experts": fixed(first.block.router.shape)[0] if first.block.router is not None else 0,
         "used": first.block.used,
         "head_norms": bool(first.head_norms),
+        "gelu": first.block.activation == "gelu",
+        "post_norms": bool(first.post_norms),
+        "soft_cap": first.soft_cap,
+        "logit_cap": decoder.logit_cap,
+        "window": windowed.window if windowed else 0,
     }
 
 

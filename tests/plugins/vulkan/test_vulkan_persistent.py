@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import llama_relatives
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
-from llama_relatives import Relative
 from nightly import variants
 from places import taken
 from pumice.engine import Engine
@@ -49,21 +49,14 @@ EVERY_TYPE = {
 TYPES = {"tiny_types": ("Q5_K", EVERY_TYPE)}
 """Of matrices by family: the usual one, and others by name."""
 
-MODELS = {
-    "tiny_narrow": Relative(
-        "llama", width=192, heads=6, ffn=1024, four=GGMLType.Q8_0, others={"output": GGMLType.Q8_0}
-    ),
-}
-"""Models of families whose rows are none of ``tiny_llama``."""
-
 
 def write_model(path: Path, family: str = "tiny_q4_k_m", architecture: str = "llama", **sizes: int) -> Path:
     """A model of a family; values and down of the second layer, and the output, have six bits, or as ``TYPES`` says.
 
     ``architecture``: "qwen3" has norms of heads. ``sizes``: ``n_layer`` and ``n_vocab``.
     """
-    if family in MODELS:
-        return MODELS[family].write(path)
+    if family in llama_relatives.FAMILIES:
+        return llama_relatives.FAMILIES[family].write(path)
     source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=FAMILIES[family].ffn, **sizes)
     with GGUFFile.open(source) as file:
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
@@ -182,11 +175,13 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [
         ("tiny_q4_k_m", "llama", {}),
         ("tiny_narrow", "llama", {}),
+        ("tiny_gemma2", "gemma2", {}),
+        pytest.param("tiny_gemma3", "gemma3", {}, marks=pytest.mark.nightly),
         pytest.param("tiny_types", "llama", {}, marks=pytest.mark.nightly),
         pytest.param("tiny_q4_k_m", "llama", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
         pytest.param("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
     ],
-    ids=["llama", "narrow", "every-type", "other-sizes", "qwen3"],
+    ids=["llama", "narrow", "gemma2", "gemma3", "every-type", "other-sizes", "qwen3"],
 )
 def test_logits(tmp_path: Path, used: list[str], family: str, architecture: str, sizes: dict[str, int]) -> None:
     """Families compute any number of layers and any vocabulary."""
@@ -208,9 +203,10 @@ def test_experts(tmp_path: Path, used: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("any_shape")
-def test_attention_to_many_positions(tmp_path: Path, used: list[str]) -> None:
+@pytest.mark.parametrize("family", ["tiny_q4_k_m", pytest.param("tiny_gemma2", marks=pytest.mark.nightly)])
+def test_attention_to_many_positions(tmp_path: Path, used: list[str], family: str) -> None:
     """Heads that read the same keys together, in more than one round of positions; dispatches filled the cache."""
-    path = write_model(tmp_path / "model.gguf")
+    path = write_model(tmp_path / "model.gguf", family)
     prompt = [(7 * i + 3) % 300 for i in range(134)]
 
     def tokens(model: Any) -> list[int]:
@@ -220,7 +216,7 @@ def test_attention_to_many_positions(tmp_path: Path, used: list[str]) -> None:
         expected = tokens(model)
     with load(path, "always") as model:
         assert tokens(model) == expected
-    assert used == ["persistent.tiny_q4_k_m"] * 3
+    assert used == [f"persistent.{family}"] * 3
 
 
 @pytest.mark.usefixtures("any_shape")
