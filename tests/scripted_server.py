@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from pumice.documents import pdf_text
+from pumice.media.documents import pdf_text
 from pumice_server.endpoints import conversations, static
 from pumice_server.http.gate import Gate
 from pumice_server.settings import Settings

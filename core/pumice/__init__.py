@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice.api import load_process, load_tokenizer, plan
-    from pumice.audio import Audio
     from pumice.chat import ChatCompletion, ChatDelta, Message, Tool, ToolCall, Usage
     from pumice.demo import demo_model_path
     from pumice.engine.messages import Logprobs, PreparedText, Request, Snapshot
@@ -40,9 +39,11 @@ if TYPE_CHECKING:
         UnknownModelError,
     )
     from pumice.frontend.speech import FramePiece, SpeechPiece
-    from pumice.images import Image
     from pumice.loading import load
     from pumice.mcp import mcp_tools
+    from pumice.media.audio import Audio
+    from pumice.media.images import Image
+    from pumice.media.videos import Video
     from pumice.model import Model
     from pumice.model_files.summary import Summary
     from pumice.options import ChatOptions, EngineOptions, GenerateOptions
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from pumice.streaming.stream import AsyncStream, Stream
     from pumice.timings import Timings
     from pumice.transcription import Segment, Transcript, Word
-    from pumice.videos import Video
 
     __version__: str
 
@@ -131,9 +131,9 @@ _HOMES = {
     "engine.messages": ["Logprobs", "PreparedText", "Request", "Snapshot"],
     "timings": ["Timings"],
     "demo": ["demo_model_path"],
-    "audio": ["Audio"],
-    "videos": ["Video"],
-    "images": ["Image"],
+    "media.audio": ["Audio"],
+    "media.videos": ["Video"],
+    "media.images": ["Image"],
     "mcp": ["mcp_tools"],
     "model": ["Model"],
     "options": ["ChatOptions", "EngineOptions", "GenerateOptions"],

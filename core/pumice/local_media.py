@@ -21,11 +21,11 @@ from pumice.engine.messages import MediaValues, Speak
 from pumice.engine.speech import Speaker, SpeechGraphs
 from pumice.errors import ModelClosedError, PumiceError, RequestError
 from pumice.gguf import GGUFFile
+from pumice.media.videos import VideoForm, VideoPlan
 from pumice.registry import Registry
 from pumice.speech.outetts import OuteTTS
 from pumice.speech.stream import SpeechStream
 from pumice.speech.vocoder import LazyVocoder, Vocoder
-from pumice.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
     import numpy as np

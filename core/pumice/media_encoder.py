@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from pumice.architecture import HParams, MediaKind
-from pumice.videos import VideoForm, VideoPlan
+from pumice.media.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from pumice.audio import Audio
 from pumice.chat.mixed import MEDIA
 from pumice.chat.tools import MAX_TURNS
 from pumice.engine import Request
@@ -18,6 +17,7 @@ from pumice.frontend.loaded import LoadedModel
 from pumice.frontend.media import Texts
 from pumice.frontend.prompts import Prompt, PromptProgress, contains
 from pumice.frontend.scoring import scores
+from pumice.media.audio import Audio
 from pumice.options import (
     CHAT,
     GENERATE,

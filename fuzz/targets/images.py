@@ -4,9 +4,9 @@ import io
 from collections.abc import Iterable
 
 from pumice.errors import RequestError
-from pumice.images import MAX_PIXELS, decode
+from pumice.media.images import MAX_PIXELS, decode
 
-MODULES = ("pumice.images",)
+MODULES = ("pumice.media.images",)
 MAX_LEN = 2000
 RUNS = 150
 TOKENS = (

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pumice.audio import MAX_SECONDS, RATE, decode
 from pumice.errors import RequestError
+from pumice.media.audio import MAX_SECONDS, RATE, decode
 
-MODULES = ("pumice.audio",)
+MODULES = ("pumice.media.audio",)
 MAX_LEN = 3000
 RUNS = 150
 TOKENS = (

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import msgspec
 
 from pumice.errors import RequestError
-from pumice.videos import VideoForm, VideoPlan, check_form, decode, probe
+from pumice.media.videos import VideoForm, VideoPlan, check_form, decode, probe
 
-MODULES = ("pumice.videos",)
+MODULES = ("pumice.media.videos",)
 MAX_LEN = 4000
 RUNS = 100
 TOKENS = (

@@ -11,7 +11,6 @@ import pumice
 from gguf_files import tiny_llama
 from hearing_models import sound, write_folder
 from hostile_sounds import hostile_sounds, pcm, wav, written
-from pumice.audio import MAX_SECONDS, RATE, Audio, decode
 from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
@@ -19,7 +18,8 @@ from pumice.chat.traits import with_traits
 from pumice.cli.prompt import with_media
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
-from pumice.images import Image
+from pumice.media.audio import MAX_SECONDS, RATE, Audio, decode
+from pumice.media.images import Image
 from pumice.model_files.opening import open_model
 
 pytest.importorskip("soundfile")

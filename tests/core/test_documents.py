@@ -7,9 +7,9 @@ import random
 import pytest
 
 from pdf_files import pdf_file
-from pumice import documents
-from pumice.documents import pdf_text, read_pdf
 from pumice.errors import RequestError
+from pumice.media import documents
+from pumice.media.documents import pdf_text, read_pdf
 
 
 def encoded(data: bytes) -> str:

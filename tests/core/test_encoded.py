@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pumice import RequestError
 from pumice.chat.media import kind_of_base64
-from pumice.encoded import decode_base64
+from pumice.media.encoded import decode_base64
 
 WRITERS = {
     "plain": lambda data: base64.b64encode(data).decode(),

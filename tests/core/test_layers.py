@@ -50,7 +50,7 @@ ENGINES = {
     "pumice.process.stage",
 }
 TOOLS = {"pumice.chat.tool_choice", "pumice.chat.tools", "pumice.config", "pumice.mcp", "pumice.registry"}
-FILES = {"pumice.documents"}
+FILES = {"pumice.media.documents"}
 ALSO = {"pumice_server": COMMANDS | TOOLS | FILES, "pumice_ray": COMMANDS | ENGINES}
 DECLARED = ("answer_types", "field_types", "limits", "message_types")  # modules that only declare
 BELOW = {"pumice_ray": "pumice_server"}

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 import pocket_models as tiny
 import pumice
 from pocket_models import write_converted, write_pocket
-from pumice.audio import VOICE_RATE
 from pumice.cli import cli
 from pumice.errors import RequestError
+from pumice.media.audio import VOICE_RATE
 from vision_models import described
 
 FRAME = 1920

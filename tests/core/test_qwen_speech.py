@@ -10,12 +10,12 @@ from click.testing import CliRunner
 import pumice
 import qwen_speech_models as tiny
 from gguf_files import write_gguf
-from pumice.audio import VOICE_RATE, voice_samples
 from pumice.cli import cli
 from pumice.engine.messages import Speak
 from pumice.errors import ModelError, RequestError
 from pumice.frontend.speech import TokenizerVocabulary
 from pumice.gguf import GGUFFile
+from pumice.media.audio import VOICE_RATE, voice_samples
 from pumice.model_files.opening import check_projector
 from vision_models import described
 

@@ -8,13 +8,13 @@ import pytest
 
 import pumice
 from hearing_models import sound
-from pumice.audio import decode
 from pumice.config import load_config
 from pumice.errors import RequestError
 from pumice.frontend import speech as speaking
 from pumice.hub.projectors import find_vocoder
+from pumice.media.audio import decode
+from pumice.media.sound_files import FORMATS, SoundWriter, encode_file
 from pumice.model_files.policy import files_beside
-from pumice.sound_files import FORMATS, SoundWriter, encode_file
 from pumice.speech.outetts import MOST_WORDS, OuteTTS
 from pumice.speech.voice import Voice
 from pumice.speech.waveform import RATE, samples_per_frame, waveform

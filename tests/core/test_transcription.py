@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import pumice
 from hearing_models import RATE, SECONDS, sound
-from pumice import silence
 from pumice.cli import cli
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
@@ -25,11 +24,12 @@ from pumice.engine.messages import Logprobs
 from pumice.engine.requests.sounds import median
 from pumice.errors import RequestError
 from pumice.gguf import GGMLType
+from pumice.media import silence
+from pumice.media.silence import Speech
+from pumice.media.subtitles import subrip, webvtt
 from pumice.model_files.opening import open_model
 from pumice.plugin import Candidates, SamplerContext
-from pumice.silence import Speech
 from pumice.streaming.pieces import Completion
-from pumice.subtitles import subrip, webvtt
 from pumice.transcription import TranscribeOptions, Transcriber, Transcript
 from pumice.transcription.words import first_rows, timed, word_pieces
 from pumice_samplers.timestamps import LATEST_FIRST, Timestamps

@@ -8,7 +8,6 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice import videos
 from pumice.architecture import MediaRules
 from pumice.chat.messages import read_messages
 from pumice.chat.prompt import PromptJob, write_prompt
@@ -17,7 +16,8 @@ from pumice.chat.traits import with_traits
 from pumice.embeddings import Embeddings
 from pumice.engine.media.rows import MediaIds, place_spans
 from pumice.errors import RequestError
-from pumice.videos import MAX_PIXELS, Video, VideoForm, VideoPlan
+from pumice.media import videos
+from pumice.media.videos import MAX_PIXELS, Video, VideoForm, VideoPlan
 from videos import video_file
 from vision_files import write_projector
 

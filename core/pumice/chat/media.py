@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pumice.architecture import MediaKind
-from pumice.audio import AUDIO_TYPES, Audio, is_sound
 from pumice.chat.mixed import MEDIA, Media
-from pumice.encoded import standard_base64
 from pumice.errors import RequestError
-from pumice.images import IMAGE_TYPES, MAX_IMAGES, Image
-from pumice.videos import VIDEO_TYPES, Video, is_video
+from pumice.media.audio import AUDIO_TYPES, Audio, is_sound
+from pumice.media.encoded import standard_base64
+from pumice.media.images import IMAGE_TYPES, MAX_IMAGES, Image
+from pumice.media.videos import VIDEO_TYPES, Video, is_video
 
 NO_MEDIA = "no image, sound or video is supported here"
 KINDS: tuple[MediaKind, ...] = ("image", "audio", "video")

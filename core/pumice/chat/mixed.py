@@ -9,11 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
-from pumice.audio import Audio
-from pumice.encoded import named_errors
 from pumice.errors import PromptTooLongError
-from pumice.images import Image
-from pumice.videos import Video
+from pumice.media.audio import Audio
+from pumice.media.encoded import named_errors
+from pumice.media.images import Image
+from pumice.media.videos import Video
 
 if TYPE_CHECKING:
     from pumice.embeddings import Embeddings

@@ -59,10 +59,10 @@ def with_media(
 
     Raises UsageError unless the text has a mark for each of these files, or none.
     """
-    from pumice.audio import Audio
     from pumice.chat.mixed import MARKER, at_markers
-    from pumice.images import Image
-    from pumice.videos import Video
+    from pumice.media.audio import Audio
+    from pumice.media.images import Image
+    from pumice.media.videos import Video
 
     media: list[Media] = [*map(Image, images), *map(Audio, sounds), *map(Video, videos)]
     texts = text.split(MARKER)

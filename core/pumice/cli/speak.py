@@ -82,7 +82,7 @@ def command(
     """
     from pumice.frontend.speech import DEFAULT_SECONDS
     from pumice.gguf.output import NewFiles
-    from pumice.sound_files import check_format, encode_file
+    from pumice.media.sound_files import check_format, encode_file
     from pumice.speech.waveform import RATE
 
     if speaker and voice:

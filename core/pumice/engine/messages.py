@@ -23,11 +23,11 @@ from pumice.config import AdapterOptions
 from pumice.embeddings import Count, Embeddings
 from pumice.errors import RequestError
 from pumice.grammar import Grammar, ReasoningBudget
+from pumice.media.videos import VideoForm, VideoPlan
 from pumice.options import REQUEST, Algorithm, LayerFunction, LogitsProcessor, StoppingCriteria
 from pumice.proposers import choice_of
 from pumice.speech_model import SpokenText
 from pumice.timings import Timings as Timings
-from pumice.videos import VideoForm, VideoPlan
 from pumice.wording import show_python
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position

@@ -15,11 +15,11 @@ from pumice.engine.messages import DEFAULT_TERMS, Facts, MediaValues, Speak, Ter
 from pumice.errors import ModelClosedError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
+from pumice.media.videos import VideoForm, VideoPlan
 from pumice.model_files.summary import Summary
 from pumice.model_files.tokenizer import LazyTokenizer
 from pumice.registry import Registry
 from pumice.speech.stream import SpeechStream
-from pumice.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
     import numpy as np

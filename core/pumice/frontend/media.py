@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pumice.architecture import MediaKind
-from pumice.audio import Audio, SoundBudget, samples_of
 from pumice.chat.mixed import MEDIA, PromptPart, encode_media, tokenize_parts, within
 from pumice.chat.mixed import Media as OneMedia
 from pumice.embeddings import Embeddings
@@ -17,8 +16,9 @@ from pumice.errors import PromptTooLongError, RequestError
 from pumice.frontend.encoded_media import MAX_BYTES, EncodedMedia
 from pumice.frontend.engine import ModelEngine
 from pumice.frontend.prompts import contains, mixed_parts
-from pumice.images import MAX_IMAGES, pixels_of
-from pumice.videos import Video, VideoForm, form_of, frames_of
+from pumice.media.audio import Audio, SoundBudget, samples_of
+from pumice.media.images import MAX_IMAGES, pixels_of
+from pumice.media.videos import Video, VideoForm, form_of, frames_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pumice.architecture import transcribes
-from pumice.audio import Audio, SoundBudget, voice_samples
 from pumice.clients import REQUEST_CANCELLED
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
@@ -21,6 +20,7 @@ from pumice.errors import RequestError
 from pumice.frontend.engine import ModelEngine
 from pumice.frontend.media import Media
 from pumice.frontend.requests import RequestMaker
+from pumice.media.audio import Audio, SoundBudget, voice_samples
 from pumice.options import REQUEST, GenerateOptions
 from pumice.speech.outetts import OuteTTS
 from pumice.speech.stream import SpeechStream

@@ -101,8 +101,8 @@ class Template:
         return PreparedChat(turn, request)
 
     def _turn(self, messages: Messages, options: SortedOptions) -> Turn:
-        from pumice.audio import SoundBudget
         from pumice.chat import ChatRequest
+        from pumice.media.audio import SoundBudget
 
         request = ChatRequest.read(messages, **options.template)
         forms = dict(options.output)

@@ -17,7 +17,6 @@ from pumice.architecture import (
     MediaRules,
     transcribes,
 )
-from pumice.audio import VOICE_SOUNDS, read_voice
 from pumice.backend import Backend, CacheForm, Capabilities, DeviceInfo, Fact, KernelTime, Program
 from pumice.backend.arena import Arena, zeroed_pages
 from pumice.backend.cache_views import CacheViews, HostProgram
@@ -58,9 +57,14 @@ from pumice.graph import (
     row_size,
 )
 from pumice.graph.media import ROWS as MEDIA_ROWS
-from pumice.images import MAX_IMAGES
 from pumice.installed import install_command
 from pumice.machine import bounded_threads, cores, host_memory_bytes, parse_size
+from pumice.media.audio import VOICE_SOUNDS, read_voice
+from pumice.media.images import MAX_IMAGES
+from pumice.media.silence import pieces
+from pumice.media.sound_files import SOUND_TYPES, SoundWriter, encode_file
+from pumice.media.subtitles import subrip, webvtt
+from pumice.media.videos import VIDEO_TYPES, VideoForm, VideoPlan
 from pumice.media_encoder import (
     AudioEncoder,
     Frames,
@@ -74,8 +78,6 @@ from pumice.media_encoder import (
 from pumice.sampler import Plan, PlannedSampler
 from pumice.sandbox import Access, cache_homes
 from pumice.server_protocol import Endpoint, ErrorFormat, Handler, Problem, Scope, ServerProtocol
-from pumice.silence import pieces
-from pumice.sound_files import SOUND_TYPES, SoundWriter, encode_file
 from pumice.speech_model import (
     AddedRows,
     GraphRuns,
@@ -88,9 +90,7 @@ from pumice.speech_model import (
     SpeechVocabulary,
     SpokenText,
 )
-from pumice.subtitles import subrip, webvtt
 from pumice.switching import without_collections
-from pumice.videos import VIDEO_TYPES, VideoForm, VideoPlan
 from pumice.wording import show_value
 
 __all__ = [

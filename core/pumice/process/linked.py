@@ -32,6 +32,7 @@ from pumice.engine.messages import (
 from pumice.errors import RequestError
 from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
+from pumice.media.videos import VideoForm, VideoPlan
 from pumice.model_files.opening import open_configured
 from pumice.model_files.summary import Summary
 from pumice.model_files.tokenizer import LazyTokenizer
@@ -40,7 +41,6 @@ from pumice.process.engine import EngineProcess
 from pumice.registry import get_registry
 from pumice.speech.stream import SpeechStream
 from pumice.speech.vocoder import NO_VOCODER, check_codes
-from pumice.videos import VideoForm, VideoPlan
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
-from pumice.subtitles import Cue, subrip, webvtt
+from pumice.media.subtitles import Cue, subrip, webvtt
 from pumice.wording import did_you_mean, show_python
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.messages import Logprobs
 from pumice.errors import RequestError
-from pumice.silence import Detector, Speech, pieces
+from pumice.media.silence import Detector, Speech, pieces
 from pumice.streaming.pieces import Completion
 from pumice.transcription.segments import Cut, Segment, cuts
 from pumice.transcription.vocabulary import LANGUAGES, TranscriptTokens

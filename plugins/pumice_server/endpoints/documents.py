@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 import pumice
-from pumice.documents import DocumentText, pdf_text
+from pumice.media.documents import DocumentText, pdf_text
 from pumice_server.http.answers import unless_gone
 from pumice_server.http.body import Body
 from pumice_server.pools import MEDIA

@@ -10,7 +10,7 @@ from pumice.chat.prompt import PromptJob, write_prompt
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
 from pumice.errors import RequestError
-from pumice.images import Image
+from pumice.media.images import Image
 from vision_files import encoded, picture
 
 pytest.importorskip("PIL")

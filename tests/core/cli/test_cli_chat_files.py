@@ -12,7 +12,7 @@ from pumice.cli.chat import files
 from pumice.cli.chat.conversation import Conversation
 from pumice.cli.chat.files import read_conversation, read_image, read_sound, read_video
 from pumice.errors import PumiceError
-from pumice.images import MAX_BYTES
+from pumice.media.images import MAX_BYTES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="conversations are kept by a forked process")
 

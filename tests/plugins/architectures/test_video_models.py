@@ -10,10 +10,10 @@ from pumice.config import load_config
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.media.projector import Projector
+from pumice.media.videos import Video, VideoForm
 from pumice.media_encoder import JoinedPieces
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
-from pumice.videos import Video, VideoForm
 from videos import FIXTURE, MODELS, SIZE, frames
 from vision_files import write_projector
 from vision_models import IMAGE, converted, raster

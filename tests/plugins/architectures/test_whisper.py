@@ -9,11 +9,11 @@ import pytest
 
 import pumice
 from hearing_models import RATE, SECONDS, sound
-from pumice.audio import SoundBudget
 from pumice.convert import ConvertOptions, write_model
 from pumice.engine.messages import Encode
 from pumice.errors import ConvertError, RequestError
 from pumice.gguf import GGMLType, GGUFFile
+from pumice.media.audio import SoundBudget
 from pumice.model_files.opening import architecture_problems, open_model
 from pumice.plugin import HParams, ModelError
 from pumice.tracing import trace

@@ -13,12 +13,12 @@ import pumice
 import qwen_speech_models
 import vision_models
 from nightly import variants
-from pumice.audio import VOICE_RATE
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
 from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
+from pumice.media.audio import VOICE_RATE
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from vision_files import picture

@@ -10,7 +10,7 @@ import pytest
 import pocket_models as tiny
 import pumice
 from imported_late import Late
-from pumice.audio import VOICE_RATE, read_voice
+from pumice.media.audio import VOICE_RATE, read_voice
 from pumice.plugin.unstable import ModelSpec
 from server_thread import serving
 

@@ -14,9 +14,9 @@ from hostile_sounds import pcm, wav
 from imported_late import Late
 from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
+from pumice.media.subtitles import subrip, webvtt
 from pumice.model_files.opening import open_model
 from pumice.plugin.unstable import ModelSpec
-from pumice.subtitles import subrip, webvtt
 from server_thread import Serving, running, serving
 from whisper_models import write_folder
 

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pumice.audio import Audio, is_sound
 from pumice.cache_files import read_regular, replace_file
 from pumice.chat.messages import Message, ToolCall, read_messages
 from pumice.cli.chat.history import sessions_folder
-from pumice.encoded import MAX_BYTES
 from pumice.errors import PumiceError
-from pumice.images import Image
+from pumice.media.audio import Audio, is_sound
+from pumice.media.encoded import MAX_BYTES
+from pumice.media.images import Image
+from pumice.media.videos import Video, is_video
 from pumice.spawning.fork import detach, fork_helper
-from pumice.videos import Video, is_video
 
 SUFFIX = ".json"
 

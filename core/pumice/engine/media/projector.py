@@ -20,6 +20,7 @@ from pumice.engine.media.encoders import AUDIO, IMAGE, VIDEO, no_encoder, trace_
 from pumice.engine.messages import MAX_MEDIA_BYTES, MediaValues
 from pumice.errors import ModelError, PromptTooLongError, RequestError
 from pumice.gguf import GGUFFile
+from pumice.media.videos import VideoForm, VideoPlan
 from pumice.media_encoder import (
     AudioEncoder,
     ImageEncoder,
@@ -31,7 +32,6 @@ from pumice.media_encoder import (
     SoundPiece,
 )
 from pumice.registry import Registry
-from pumice.videos import VideoForm, VideoPlan
 
 
 class Projector:

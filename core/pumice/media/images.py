@@ -6,10 +6,10 @@ import functools
 import io
 from typing import TYPE_CHECKING, Any
 
-from pumice.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError, RequestError
 from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
+from pumice.media.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.wording import alternatives
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import functools
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from pumice.encoded import MAX_BYTES, decode_base64
 from pumice.errors import ConfigError, RequestError
 from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
+from pumice.media.encoded import MAX_BYTES, decode_base64
 
 MAX_PAGES = 2000
 MAX_TEXT = 1 << 20  # characters of a file's pages together

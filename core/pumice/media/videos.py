@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from pumice.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError, RequestError
-from pumice.images import MAX_PIXELS, check_size
 from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
+from pumice.media.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
+from pumice.media.images import MAX_PIXELS, check_size
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pumice.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
 from pumice.errors import MediaError
 from pumice.installed import install_command
 from pumice.isolation import CallLimits, WorkerPool
-from pumice.sound_files import SoundFormat, encode_file
+from pumice.media.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
+from pumice.media.sound_files import SoundFormat, encode_file
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,1 @@
+"""Images, videos, sounds and documents: from files of users to pixels, samples and texts, and back to files."""
