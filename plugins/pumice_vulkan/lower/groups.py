@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pumice.plugin.unstable import Node
+from pumice_vulkan import tuning
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower.attention_decode import attend_alone, takes_norms
@@ -100,10 +101,15 @@ def _residual(lowering: Lowering, nodes: list[Node]) -> bool:
     linear, add = nodes
     x, bias = linear.inputs["x"], linear.inputs.get("bias")
     (other,) = [tensor for tensor in add.operands() if tensor is not linear.output]
+    weight = _matrix(lowering, linear)
+    if 0 < tuning.ADDED_ALONE <= lowering.rows(x) * weight.n_rows:
+        for part in nodes:
+            lowering.lower(part)
+        return True
     product(
         lowering,
         x,
-        _matrix(lowering, linear),
+        weight,
         lowering.place(add.output),
         None if bias is None else lowering.place(bias),
         lowering.place(other),
