@@ -11,9 +11,10 @@ from pumice.plugin.nn.blocks import linear, temperature
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import Rope, read_rope
+from pumice_architectures.epsilons import LatentNorms
 
 
-class DeepSeek2(ExpertDecoder):
+class DeepSeek2(LatentNorms, ExpertDecoder):
     """Multi-head latent attention; dense layers first, then experts and shared ones."""
 
     drafts = "after norm"
@@ -67,7 +68,7 @@ class DeepSeek2(ExpertDecoder):
 
     def attention_scale(self, rope: Rope, k_dim: int) -> float:
         """Return the scale. YaRN's magnitude applies to whole heads, but ``rope`` scales only the part it rotates."""
-        stretch = -math.log(rope.freq_scale)
+        stretch = -math.log(rope.freq_scale) if rope.ext_factor else 0.0
         mscale = rope.attn_factor * (1 + 0.1 * stretch) * (1 + 0.1 * self.mscale_all_dim * stretch)
         return float(mscale**2 * k_dim**-0.5)
 

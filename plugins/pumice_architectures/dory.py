@@ -14,7 +14,7 @@ class Dory(Decoder):
     """Hidden states have length 1, and move towards the results of blocks by a rate for each channel."""
 
     sliding_layers = "listed"
-    own_sliding_rope = True
+    own_sliding_rope = unscaled_sliding_rope = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

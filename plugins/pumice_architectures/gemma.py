@@ -42,7 +42,7 @@ class Gemma2(Gemma):
     def attention_scale(self, i: int) -> float:
         heads = self.heads(i)
         width = self.n_embd // heads.n_head if self.n_layer == self.n_layer_27b else heads.k_dim
-        return width**-0.5
+        return self.hparams.number("attention.scale", 0.0) or width**-0.5
 
     def window(self, i: int) -> int:
         return sliding_window(self.hparams, self.default_window) if is_sliding(self.hparams, i, self.period) else 0
@@ -72,7 +72,8 @@ class Gemma3(Gemma2):
         self.media_rules = MediaRules(both_ways=("image",))
 
     def sliding_rope(self, rope: Rope) -> Rope:
-        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
+        base = frequency_base(self.hparams, "rope.freq_base_swa")
+        return replace(rope, freq_base=base, freq_scale=1.0, attn_factor=1.0)
 
     def score_softcap(self) -> float:
         return 0.0

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import linear, width
+from pumice.plugin.nn.blocks import linear, rms_norm, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import (
     Experts,
@@ -15,10 +15,14 @@ from pumice.plugin.nn.experts import (
     mixture_of_experts,
     read_experts,
 )
+from pumice_architectures.epsilons import inner_eps
 
 
 class JetMoE(Decoder):
     """Each attention expert has a query head for each key head, and an output matrix."""
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return rms_norm(g, x, name, self.eps if name == "output_norm" else inner_eps(self.hparams, self.eps))
 
     def experts(self, i: int) -> Experts:
         return read_experts(self.hparams, i, gate="softmax_of_chosen", normalize=False)

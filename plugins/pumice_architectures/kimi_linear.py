@@ -8,9 +8,10 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import Heads, Rope, blocks, latent_attention, optional, recurrent
 from pumice.plugin.nn.blocks import linear
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice_architectures.epsilons import LatentNorms
 
 
-class KimiLinear(recurrent.Hybrid, ExpertDecoder):
+class KimiLinear(LatentNorms, recurrent.Hybrid, ExpertDecoder):
     gate, gate_of_file = "", True
     shared = "expert_shared_count"
     scaled, scaled_nets = optional.ATTENTION_OUTPUT, frozenset()

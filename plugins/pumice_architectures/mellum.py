@@ -14,7 +14,7 @@ class Mellum(Qwen3MoE):
 
     expert_width = ""
     sliding_layers = 4
-    unscaled_sliding_rope = True
+    own_sliding_rope = unscaled_sliding_rope = True
 
 
 class Maple(Qwen3MoE):

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import linear
-from pumice.plugin.nn.decoder import ActivationName, Decoder, FeedForward
+from pumice.plugin.nn.decoder import ActivationName, FeedForward
 from pumice.plugin.nn.latent import latent_attention
+from pumice_architectures.epsilons import LatentNorms
 from pumice_architectures.granite import Granite
 
 EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256  # same for all sizes; old files and MiniCPM 3's lack them
@@ -34,7 +35,7 @@ class MiniCPM(Granite):
         return True
 
 
-class PLM(Decoder):
+class PLM(LatentNorms):
     """Multi-head latent attention, and squared ReLU without a gate."""
 
     neox = False

@@ -14,7 +14,7 @@ class Olmo2(Decoder):
     qk_norm = "before rope"
     qk_norm_is_wide = True
     sliding_layers = 4
-    unscaled_sliding_rope = True
+    own_sliding_rope = unscaled_sliding_rope = True
 
 
 class FlexOlmo(ExpertDecoder, Olmo2):

@@ -16,6 +16,7 @@ class Phi2(LayerNormDecoder):
 
 
 class Phi3(Decoder):
-    """Llama's layer with fused matrices. As in llama.cpp, the sliding window is not applied."""
+    """Llama's layer with fused matrices. As in llama.cpp, only layers that a file lists have the window."""
 
     ffn = "fused"
+    sliding_layers = 1

@@ -9,6 +9,7 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import blocks, mixture_of_experts, optional, read_experts, recurrent, shared_expert
 from pumice.plugin.nn.rope import rope_axes, rope_sections, rotated
 from pumice.plugin.unstable import MediaRules
+from pumice_architectures.epsilons import inner_eps
 
 NET = frozenset({"attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_out"})  # matrices of a gated delta net
 
@@ -54,8 +55,9 @@ class Qwen3Next(recurrent.Hybrid):
         alpha, beta = self.alpha_beta(g, x, blk)
         h = recurrent.causal_conv(g, mixed, blk + "ssm_conv1d", self.hparams.positive("ssm.conv_kernel"))
         q, k, v = recurrent.split(g, h, n_key * d, n_key * d, n_values)
-        q = recurrent.l2_norm(g, q.reshape(n_tokens, n_key, d), self.eps, d**-0.5)
-        k = recurrent.l2_norm(g, k.reshape(n_tokens, n_key, d), self.eps)
+        eps = inner_eps(self.hparams, self.eps)
+        q = recurrent.l2_norm(g, q.reshape(n_tokens, n_key, d), eps, d**-0.5)
+        k = recurrent.l2_norm(g, k.reshape(n_tokens, n_key, d), eps)
         rate = g.softplus(alpha + g.weight(f"{blk}ssm_dt.bias", (n_value,)))
         decay = g.exp(rate * g.weight(f"{blk}ssm_a", (n_value,)))
         v, beta = v.reshape(n_tokens, n_value, self.v_dim), self.fraction(g, beta)

@@ -48,6 +48,7 @@ def main(sources: Path, names: list[str]) -> None:
         logits |= {} if values is None else {name: values}
         print(name, len(cases[name]["shapes"]), "tensors")
     write_cases(CASES, cases)
+    make_variants(cases)
     np.savez_compressed(FIXTURES / "logits.npz", **logits)
 
 
@@ -197,14 +198,20 @@ def make_case(name: str, cases: dict[str, Stored]) -> tuple[Stored, Any]:
             options = [*options, "--target-model-dir", str(target)]
         theirs = converted(path, options)
         if "class" in case:
-            import torch
-            import transformers
-
-            with torch.no_grad():
-                model = getattr(transformers, case["class"]).from_pretrained(path, dtype=torch.float32).eval()
-                logits = model(torch.tensor([PROMPT])).logits[0].numpy()[ROWS].astype(np.float16)
-                texts = [] if theirs else [greedy(model, prompt) for prompt in PROMPTS]
+            model = load(path, case["class"])
+            logits = logits_of(model, PROMPT)[ROWS].astype(np.float16)
+            texts = [] if theirs else [greedy(model, prompt) for prompt in PROMPTS]
     return case | {"theirs": theirs} | ({"greedy": texts} if texts else {}), logits
+
+
+def make_variants(cases: dict[str, Stored]) -> None:
+    """Store transformers' last logits for cases with other values in their configurations, those of variants.json."""
+    variants, logits = json.loads((FIXTURES / "variants.json").read_text()), {}
+    for name, values in variants.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_case(Path(folder), cases[name] | {"config": cases[name]["config"] | values})
+            logits[name] = logits_of(load(Path(folder), cases[name]["class"]), PROMPT)[-1].astype(np.float16)
+    np.savez_compressed(FIXTURES / "variants.npz", **logits)
 
 
 def write_case(folder: Path, case: Stored) -> None:
@@ -212,13 +219,27 @@ def write_case(folder: Path, case: Stored) -> None:
     write_checkpoint(folder, case["config"], case["shapes"], case["tokenizer"], *more)
 
 
-def greedy(model: Any, prompt: list[int]) -> list[int]:
-    """Return the most probable tokens after a prompt, each of whose steps reads all tokens anew."""
+def load(path: Path, model_class: str) -> Any:
+    """Return a folder's model as a class of transformers has it."""
+    import torch
+    import transformers
+
+    return getattr(transformers, model_class).from_pretrained(path, dtype=torch.float32).eval()
+
+
+def logits_of(model: Any, ids: list[int]) -> Any:
+    """Return a model's logits [tokens, n_vocab]."""
     import torch
 
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].numpy()
+
+
+def greedy(model: Any, prompt: list[int]) -> list[int]:
+    """Return the most probable tokens after a prompt, each of whose steps reads all tokens anew."""
     ids = list(prompt)
     while len(ids) < len(prompt) + N_GREEDY:
-        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+        ids.append(int(logits_of(model, ids)[-1].argmax()))
     return ids[len(prompt) :]
 
 

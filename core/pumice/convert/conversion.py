@@ -11,7 +11,15 @@ from typing import Any, ClassVar
 from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
-from pumice.convert.parameters import N_LAYER, KeyNames, number, parameters, sliding_layers
+from pumice.convert.parameters import (
+    ACTIVATION_KEYS,
+    N_LAYER,
+    KeyNames,
+    number,
+    parameters,
+    same_activation,
+    sliding_layers,
+)
 from pumice.convert.quantized import dequantized
 from pumice.convert.vocabulary.tokens import added_ids
 from pumice.errors import ConvertError
@@ -68,8 +76,14 @@ class Conversion:
     """Hyperparameters that are not in ``config.json``."""
     computed: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """Hyperparameters that follow from others: GGUF's key -> a function of the conversion."""
+    hidden_act: ClassVar[str] = "silu"
+    """The activation of feed-forward blocks, as ``config.json`` names it; empty if it is not checked."""
     needed: ClassVar[Mapping[str, Any]] = {}
     """Keys of ``config.json`` that may have one value, which the family's graph takes for granted, or be missing."""
+    inner_eps: float | None = None
+    """Epsilon of the norms within blocks, if it is not the one in ``config.json``."""
+    implied: ClassVar[Mapping[str, Any]] = {}
+    """Hyperparameters that are omitted if they have this value, which the family's graph takes for granted."""
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Values of hyperparameters that ``config.json`` may omit."""
     without: tuple[str, ...] = ()
@@ -120,11 +134,18 @@ class Conversion:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.config = c = folder.config
-        for key, value in self.needed.items():
-            if c.first(key) not in (None, value):
-                raise ConvertError(f"{c.path}: unsupported {key!r}: {c.first(key)!r}, expected {value!r}")
+        self.config = folder.config
+        self.check_config()
         self.n_layer = self.config.need(*N_LAYER, most=MOST_LAYERS)
+
+    def check_config(self) -> None:
+        """Raise ConvertError if the configuration has a value that the family's graph does not have."""
+        c = self.config
+        wrong = [key for key in ACTIVATION_KEYS if self.hidden_act and not same_activation(c.get(key), self.hidden_act)]
+        for key, value in {**dict.fromkeys(wrong, self.hidden_act), **self.needed}.items():
+            said = c.get(key, value)
+            if said != value and (said is not None or value):
+                raise ConvertError(f"{c.path}: unsupported {key!r}: {said!r}, expected {value!r}")
 
     @property
     def target_conversion(self) -> Conversion:
@@ -161,12 +182,17 @@ class Conversion:
         values |= {key: c.counts(*_tuple(names)) for key, names in self._said(self.integers)}
         values |= {key: number(c, *_tuple(names)) for key, names in self._said(self.numbers)}
         values |= {key: bool(c.first(*_tuple(names))) for key, names in self._said(self.flags)}
+        if self.inner_eps not in (None, values.get("attention.layer_norm_rms_epsilon")):
+            values["attention.inner_norm_rms_epsilon"] = self.inner_eps
         if self.n_draft_name and c.first(self.n_draft_name) is not None:
             values["nextn_predict_layers"] = self.n_draft
         slides, last = sliding_layers(c), self.window_period - 1
         if self.window_period and slides != [i % self.window_period < last for i in range(len(slides))]:
             values["attention.sliding_window_pattern"] = slides
-        values = {key: value for key, value in values.items() if not key.startswith(self.without)}
+        values = {
+            key: value for key, value in values.items()
+            if not key.startswith(self.without) and (key not in self.implied or value != self.implied[key])
+        }  # fmt: skip
         return values | {key: compute(self) for key, compute in self.computed.items()} | dict(self.constants)
 
     def _said(self, table: Mapping[str, KeyNames]) -> Iterator[tuple[str, KeyNames]]:

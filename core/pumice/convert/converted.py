@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pumice.convert.conversion import Conversion
 from pumice.convert.folder import Folder, understood
 from pumice.convert.lazy import LazyTensor
+from pumice.convert.parameters import UNSCALED
 from pumice.convert.vocabulary import vocabulary
 from pumice.convert.vocabulary.chats import chat_keys
 from pumice.convert.written import general_metadata, reading
@@ -37,7 +38,6 @@ MXFP4_MOE = 38  # general.file_type of a model whose experts are in MXFP4
 QUANTIZATION_VERSION = 2  # version of GGML's block formats
 MATRICES = (".weight", ".lora_a", ".lora_b")  # suffixes of matrices' names
 MAX_FLOAT16 = 65504.0
-UNSCALED = (None, "default", "mrope")  # types of RoPE without scaling
 # Largest absolute value of types with float16 scales; the other types have no such limit.
 LARGEST = {**dict.fromkeys((GGMLType.F16, *TERNARY), MAX_FLOAT16), GGMLType.Q8_0: 127 * MAX_FLOAT16}
 

@@ -37,9 +37,13 @@ NUMBERS = {
 N_LAYER = ("n_layers", "num_hidden_layers", "n_layer", "num_layers")
 GATING = ("score_function", "scoring_func", "score_func", "moe_router_activation", "moe_router_activation_func",
           "expert_selection_fn")  # fmt: skip
+ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function", "activation")
+SAME_ACTIVATIONS = ({"silu", "swish", "swiglu"}, {"gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh"})
 SOFTMAX, SIGMOID, SQRT_SOFTPLUS = 1, 2, 4  # expert_gating_func
 GATING_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID, "sqrtsoftplus": SQRT_SOFTPLUS}
 N_ROPE_SECTIONS = 4
+UNSCALED = (None, "default", "mrope")  # types of RoPE without scaling
+SCALED_LAYERS = ("full_attention", "compress")  # kinds of layers whose RoPE may be scaled
 
 
 def parameters(config: HFConfig) -> dict[str, Any]:
@@ -67,6 +71,12 @@ def parameters(config: HFConfig) -> dict[str, Any]:
 def rope_parameters(config: HFConfig) -> dict[str, Any]:
     """Return the hyperparameters of RoPE: base frequencies, scaling, sections of M-RoPE."""
     rope, whole = config.rope, config.whole_rope
+    for layers, part in rope.items():
+        if isinstance(part, dict) and layers not in SCALED_LAYERS and part.get("rope_type") not in UNSCALED:
+            raise ConvertError(
+                f"{config.path}: unsupported 'rope_parameters': {layers!r} have the type {part['rope_type']!r}, "
+                "expected 'default'"
+            )
     values: dict[str, Any] = {}
     local = rope.get("sliding_attention")
     for key, part in (("rope.freq_base", whole), ("rope.freq_base_swa", local if isinstance(local, dict) else {})):
@@ -81,7 +91,8 @@ def rope_parameters(config: HFConfig) -> dict[str, Any]:
 def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
     kind, factor = rope.get("rope_type"), rope.get("factor")
     if kind in ("su", "longrope"):
-        return {"rope.scaling.type": "longrope"}
+        magnitude = _longrope_magnitude(config, rope)
+        return {"rope.scaling.type": "longrope"} | ({} if magnitude == 1 else {"rope.scaling.attn_factor": magnitude})
     if kind not in ("linear", "yarn") or factor is None:
         return {}
     values = {"rope.scaling.type": kind, "rope.scaling.factor": _checked(config, "factor", factor)}
@@ -98,10 +109,37 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
             name = next((name for name in names if rope.get(name) is not None), None)
             if name is not None:
                 values[f"rope.scaling.{key}"] = _checked(config, name, rope[name])
-        if rope.get("attention_factor") is not None:  # in place of YaRN's own, which a file's factor multiplies
-            own = 1 + 0.1 * math.log(values["rope.scaling.factor"])
-            values["rope.scaling.attn_factor"] = _checked(config, "attention_factor", rope["attention_factor"]) / own
+        if rope.get("truncate") is False:
+            values["rope.scaling.yarn_truncate"] = False
+        own = 1 + 0.1 * math.log(values["rope.scaling.factor"])  # which a file's factor multiplies
+        if (magnitude := _magnitude(config, rope, values["rope.scaling.factor"])) != own:
+            values["rope.scaling.attn_factor"] = magnitude / own
     return values
+
+
+def _longrope_magnitude(config: HFConfig, rope: dict[str, Any]) -> float:
+    """Return the factor of values that LongRoPE rotates (Ding et al. 2024, arXiv:2402.13753)."""
+    if rope.get("attention_factor") is not None:
+        return _checked(config, "attention_factor", rope["attention_factor"])
+    n_ctx = config.first(*INTEGERS["context_length"])
+    trained = rope.get("original_max_position_embeddings") or n_ctx
+    factor = rope.get("factor") or n_ctx / trained
+    return math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
+
+
+def _magnitude(config: HFConfig, rope: dict[str, Any], factor: float) -> float:
+    """Return the factor of values that YaRN rotates, as transformers computes it."""
+    if rope.get("attention_factor") is not None:
+        return _checked(config, "attention_factor", rope["attention_factor"])
+    has_scales = rope.get("mscale") and rope.get("mscale_all_dim")
+    scales = [_checked(config, name, rope[name]) for name in ("mscale", "mscale_all_dim")] if has_scales else [1.0, 0.0]
+    growth = math.log(max(factor, 1.0))
+    return (1 + 0.1 * scales[0] * growth) / (1 + 0.1 * scales[1] * growth)
+
+
+def same_activation(name: Any, other: str) -> bool:
+    """Return True for names of one activation, or without one; both formulas of GELU count as one."""
+    return not isinstance(name, str) or name == other or any({name, other} <= names for names in SAME_ACTIVATIONS)
 
 
 def number(config: HFConfig, *names: str) -> float:

@@ -153,6 +153,7 @@ class BailingHybrid(BailingMoE3):
 
     flags = BailingMoE3.flags | {"expert_weights_norm": "moe_renormalize"}
     integers = BailingMoE3.integers | {"expert_group_count": "num_expert_group"}
+    inner_eps = 1e-6
     constants = {"expert_gating_func": SIGMOID}
     KNOWN = {"kda_safe_gate": True}
 

@@ -12,6 +12,7 @@ CLS_POOLING = 2  # value of pooling_type
 
 class Bert(Conversion):
     architecture = "bert"
+    hidden_act = "gelu"
     vocabularies = ["wordpiece"]
     renames = {r"^(bert|distilbert|roberta|model)\.": "", r"\.gamma$": ".weight", r"\.beta$": ".bias"}
     dropped = ("cls.predictions", "cls.seq_relationship", "vocab_", "decoder.", "lm_head.")
@@ -85,6 +86,7 @@ class NomicBert(Bert):
     """Nomic Embed: rotary positions, and experts in some layers."""
 
     architecture = "nomic-bert"
+    hidden_act = ""
     vocabularies = ["wordpiece", "unigram"]
     TRAINED = {8192: 2048, 2048: 512}  # context of the configuration -> context of the training
 
@@ -117,6 +119,7 @@ class NomicBert(Bert):
 
 class NeoBert(Bert):
     architecture = "neo-bert"
+    hidden_act = ""
     constants = Bert.constants | {
         "rope.freq_base": 10000.0,
         "rope.scaling.type": "none",
@@ -153,6 +156,7 @@ class ModernBert(Bert):
     """ModernBERT: sliding windows in most layers."""
 
     architecture = "modern-bert"
+    hidden_act = ""
     vocabularies = ["bpe"]
     pre_tokenizers = ["gpt-2"]
     integers = {

@@ -62,6 +62,7 @@ class Cohere2MoE(Conversion):
     """Command A with experts."""
 
     architecture = "cohere2moe"
+    needed = {"attention_bias": False}
     named_as = "glm4moe"
     pre_tokenizers = ["cohere2moe"]
     n_draft_name = "num_nextn_predict_layers"

@@ -9,6 +9,7 @@ from pumice.plugin.convert import (
     MOST_LAYERS,
     SIGMOID,
     Conversion,
+    ConvertError,
     Folder,
     HFConfig,
     LazyTensor,
@@ -45,6 +46,7 @@ class DeepSeek2(Conversion):
     """Latent attention (MLA): the cache holds one head, the compressed keys and values."""
 
     architecture = "deepseek2"
+    inner_eps: float | None = 1e-6
     needed = {"rope_interleave": True}
     drops_tied_output = True
     vocabularies = ["bpe", "tiktoken"]
@@ -57,6 +59,25 @@ class DeepSeek2(Conversion):
     }
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     defaults = {"attention.layer_norm_rms_epsilon": 1e-6}
+
+    without: tuple[str, ...] = ("rope.scaling.attn_factor",)  # the graph derives it from mscale_all_dim
+    mscales: tuple[float, ...] = ()
+    """Values of YaRN's ``mscale`` that the graph has; any if empty."""
+
+    def check_config(self) -> None:
+        super().check_config()
+        rope = self.config.whole_rope
+        if rope.get("rope_type") == "yarn" and not self.has_magnitude(rope):
+            raise ConvertError(
+                f"{self.config.path}: unsupported 'rope_parameters': YaRN scales attention by 'mscale', "
+                "'mscale_all_dim' or 'attention_factor' in a way that the architecture does not have"
+            )
+
+    def has_magnitude(self, rope: dict[str, Any]) -> bool:
+        """Return True if the graph scales attention as YaRN's settings do: both scales are equal."""
+        mscale = rope.get("mscale")
+        is_known = bool(mscale) and (not self.mscales or mscale in self.mscales)
+        return is_known and mscale == rope.get("mscale_all_dim") and rope.get("attention_factor") is None
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -121,6 +142,7 @@ class DeepSeek32(DeepSeek3):
     """DeepSeek 3.2: attention to positions that an indexer selects."""
 
     architecture = "deepseek32"
+    mscales = (1.0,)
     named_as = "glm-dsa"
     n_draft_name = "num_nextn_predict_layers"
     integers = {**DeepSeek2.integers, **INDEXER}
@@ -130,6 +152,7 @@ class DeepSeekOCR(DeepSeek2):
     """The text model of DeepSeek-OCR: no latent attention."""
 
     architecture = "deepseek2-ocr"
+    inner_eps = None
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

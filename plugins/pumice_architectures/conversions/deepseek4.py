@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from pumice.plugin import GGMLType
-from pumice.plugin.convert import Conversion, Folder, HFConfig, LazyTensor, layer_of, mxfp4, q8_0, times_scales
+from pumice.plugin.convert import (
+    Conversion,
+    ConvertError,
+    Folder,
+    HFConfig,
+    LazyTensor,
+    layer_of,
+    mxfp4,
+    q8_0,
+    times_scales,
+)
 from pumice_architectures.conversions.deepseek import INDEXER
 
 POOLS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
@@ -115,7 +125,15 @@ def as_released(config: HFConfig) -> HFConfig:
     values: dict[str, Any] = {}
     rope = config.first("rope_parameters") or {}
     if isinstance(rope.get("compress"), dict):
-        stretched = {key: value for key, value in rope["compress"].items() if key != "attention_factor"}
+        stretched, main = dict(rope["compress"]), rope.get("main") or {}
+        is_plain = main.get("rope_type", "default") == "default"
+        if not is_plain or (stretched.get("rope_type") == "yarn" and stretched.get("attention_factor") != 1.0):
+            raise ConvertError(
+                f"{config.path}: unsupported 'rope_parameters': 'main' must be of type 'default', and "
+                "'attention_factor' of 'compress' must be 1"
+            )
+        if main.get("rope_theta"):
+            values["rope_theta"] = main["rope_theta"]
         values["compress_rope_theta"] = stretched.pop("rope_theta")
         values |= {"rope_parameters": None, "rope_scaling": stretched}
     if "compress_ratios" not in config and config.first("layer_types"):

@@ -159,8 +159,8 @@ class Gemma4DSpark(DFlash):
         "model.layers.{}.post_feedforward_layernorm": "blk.{}.post_ffw_norm",
     }
     ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # default
-    ACTIVATION = "gelu_pytorch_tanh"
-    needed = {"attention_k_eq_v": True, "hidden_activation": ACTIVATION, "attention_bias": False,
+    hidden_act = "gelu_pytorch_tanh"
+    needed = {"attention_k_eq_v": True, "attention_bias": False,
               "enable_moe_block": False, "markov_head_type": "vanilla"}  # fmt: skip
 
     @staticmethod
@@ -186,7 +186,7 @@ class Gemma4DSpark(DFlash):
             "attention.value_length": self.head_dim,
             "attention.scale": 1.0,
             "embedding_scale": c.need("hidden_size") ** 0.5,
-            "hidden_activation": self.ACTIVATION,
+            "hidden_activation": self.hidden_act,
             "rope.dimension_count": self.head_dim,
             "sample_from_anchor": anchor is not False,
             "has_confidence_head": any("confidence_" in name for name in self.folder.tensors),

@@ -13,6 +13,7 @@ class Dots3(DeepSeek2):
     """The text model of dots3 note; layers with a window have their own heads and ranks."""
 
     architecture = "dots3note"
+    inner_eps = None
     named_as = "glm-dsa"
     pre_tokenizers = ["qwen2"]
     special_tokens = {"eot": "<|endofassistant|>"}

@@ -13,7 +13,7 @@ class Ernie45(Conversion):
     """ERNIE 4.5: queries, keys and values may be one matrix; so may gate and up."""
 
     architecture = "ernie4_5"
-    needed = {"hidden_act": "silu", "use_bias": False}
+    needed = {"use_bias": False}
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     renames = {r"ernie\.": "model."}
 

@@ -28,7 +28,6 @@ class Exaone4(Exaone):
     """EXAONE 4: sliding windows in layers given by a pattern of letters or by a period."""
 
     architecture = "exaone4"
-    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["exaone4", "gpt-2"]
     integers = {"vocab_size": "vocab_size"}
     default_factor = 16.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of
 from pumice_architectures.conversions.llama import (
     Llama,
     add_space_prefix,
@@ -72,8 +72,11 @@ class MiniCPM3(Conversion):
     """MiniCPM 3: latent attention; keys and values are cached uncompressed."""
 
     architecture = "minicpm3"
+    inner_eps = 1e-6
+    needed = {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}
     vocabularies = SPM
-    without = ("rope.", "attention.value_length")
+    without = ("attention.value_length",)
+    implied = {"rope.freq_base": 10000.0, "rope.scaling.type": "longrope"}
     integers = {
         "vocab_size": "vocab_size",
         "attention.q_lora_rank": "q_lora_rank",
@@ -83,6 +86,8 @@ class MiniCPM3(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         n_rot = c.need("qk_rope_head_dim")
+        if c.whole_rope.get("mscale_all_dim"):
+            raise ConvertError(f"{c.path}: unsupported 'rope_parameters': 'mscale_all_dim' is not 0")
         made = {"attention.key_length": c.need("qk_nope_head_dim") + n_rot, "rope.dimension_count": n_rot}
         return super().metadata() | made
 

@@ -9,24 +9,28 @@ import numpy as np
 
 from pumice.plugin.convert import Conversion, LazyTensor, in_layers
 
+N_LAYERS_27B = (46, 62)  # of Gemma 2 and 3, which scale attention by the model's width per head
 END_OF_TURN = 107  # token id, missing in the first files
 
 
 class Gemma(Conversion):
     architecture = "gemma"
+    hidden_act = "gelu_pytorch_tanh"
     vocabularies = ["sentencepiece", "fast_sentencepiece"]
     norm_offset = 1.0
+    implied = {"rope.freq_base": 10000.0}
 
     def metadata(self) -> dict[str, Any]:
         metadata = super().metadata()
         metadata.setdefault("attention.head_count_kv", metadata["attention.head_count"])
-        return {key: value for key, value in metadata.items() if not key.startswith("rope.")}
+        return metadata
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.eot_token_id": END_OF_TURN, "tokenizer.ggml.add_space_prefix": False}
 
     def rename(self, name: str) -> str | None:
-        return None if name == "lm_head.weight" else super().rename(name)
+        tied = self.config.get("tie_word_embeddings") is not False
+        return None if name == "lm_head.weight" and tied else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         shifted = self.norm_offset and name.endswith("norm.weight")
@@ -41,20 +45,30 @@ class Gemma2(Gemma):
     renames = {r"^text_decoder\.": ""}
 
     def metadata(self) -> dict[str, Any]:
-        return super().metadata() | {
-            "attn_logit_softcapping": float(self.config.first("attn_logit_softcapping") or 50.0),
-            "final_logit_softcapping": float(self.config.first("final_logit_softcapping") or 30.0),
-            "attention.sliding_window": self.config.need("sliding_window"),
-        }
+        c = self.config
+        return super().metadata() | attention_scale(self) | {
+            "attn_logit_softcapping": float(c.get("attn_logit_softcapping", 50.0) or 0.0),
+            "final_logit_softcapping": float(c.get("final_logit_softcapping", 30.0) or 0.0),
+            "attention.sliding_window": c.need("sliding_window"),
+        }  # fmt: skip
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.add_space_prefix": False}
+
+
+def attention_scale(conversion: Conversion) -> dict[str, Any]:
+    """Return the scale of attention unless it follows from the width of a head."""
+    width = conversion.config.first("query_pre_attn_scalar")
+    is_usual = width in (None, conversion.head_dim) and conversion.n_layer not in N_LAYERS_27B
+    return {} if is_usual else {"attention.scale": (width or conversion.head_dim) ** -0.5}
 
 
 class Gemma3(Gemma2):
     """The text model of Gemma 3."""
 
     architecture = "gemma3"
+    implied = {}
+    needed = {"use_bidirectional_attention": False}
     window_period = 6
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     defaults = {
@@ -70,7 +84,7 @@ class Gemma3(Gemma2):
     N_VOCAB = 262208  # default; multimodal models omit it in config.json
 
     def metadata(self) -> dict[str, Any]:
-        metadata = Conversion.metadata(self)
+        metadata = Conversion.metadata(self) | attention_scale(self)
         if self.config.first("final_logit_softcapping"):
             metadata["final_logit_softcapping"] = float(self.config["final_logit_softcapping"])
         if self.config.first("sliding_window_pattern") != 1:

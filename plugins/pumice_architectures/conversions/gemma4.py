@@ -17,6 +17,7 @@ class EmbeddingGemma(Gemma3):
     """EmbeddingGemma: Gemma 3 with bidirectional attention."""
 
     architecture = "gemma-embedding"
+    needed = {}
     renames = {r"^(?!model\.|lm_head\.)": "model."}
 
     def metadata(self) -> dict[str, Any]:
@@ -76,6 +77,7 @@ class Gemma4(Gemma3):
     """Gemma 4: heads of two sizes, experts, its own tokenizer."""
 
     architecture = "gemma4"
+    needed = {}
     vocabularies = ["gemma4"]
     norm_offset = 0.0
     renames = {

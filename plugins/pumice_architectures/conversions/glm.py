@@ -50,7 +50,6 @@ class GLM4(Conversion):
     """GLM 4; the multimodal model uses M-RoPE, whose pairs are halves of a head."""
 
     architecture = "glm4"
-    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL
     computed = {"rope.dimension_count": lambda self: self.n_rot(self.turned)}
@@ -86,7 +85,6 @@ class GLM4MoE(Conversion):
     """GLM 4.5 and later: experts, draft layers."""
 
     architecture = "glm4moe"
-    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL_MOE
     n_draft_name = "num_nextn_predict_layers"
@@ -132,6 +130,9 @@ class GLMDSA(GLM4MoELite):
 
     architecture = "glm-dsa"
     integers = {**DeepSeek3.integers, **INDEXER}
+
+    def has_magnitude(self, rope: dict[str, Any]) -> bool:
+        return False
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

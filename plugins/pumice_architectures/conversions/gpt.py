@@ -15,6 +15,7 @@ class GPT2(Conversion):
     """GPT 2: matrices are transposed."""
 
     architecture = "gpt2"
+    hidden_act = "gelu_new"
     pre_tokenizers = ["gpt-2"]
     computed = {"feed_forward_length": lambda self: 4 * self.config.need("n_embd")}
     changes = dict.fromkeys((".c_attn.weight", ".c_proj.weight", ".c_fc.weight"), LazyTensor.transpose)
@@ -24,6 +25,7 @@ class RuGPT3XL(Conversion):
     """ruGPT-3 XL: GPT 2 with separate queries, keys and values."""
 
     architecture = "gpt2"
+    hidden_act = "gelu_new"
     pre_tokenizers = ["gpt-2"]
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
@@ -40,6 +42,7 @@ class GPTNeoX(Conversion):
     """GPT-NeoX and Pythia: query, key and value are interleaved by head."""
 
     architecture = "gptneox"
+    hidden_act = "gelu"
     pre_tokenizers = ["olmo", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
@@ -68,6 +71,8 @@ class Falcon(Conversion):
     """Falcon: the queries of a group are followed by its key and its value."""
 
     architecture = "falcon"
+    hidden_act = "gelu"
+    needed = {"alibi": False}
     pre_tokenizers = ["falcon"]
 
     def metadata(self) -> dict[str, Any]:
@@ -99,7 +104,6 @@ class StableLM(Conversion):
     """StableLM: norms of queries and keys per head."""
 
     architecture = "stablelm"
-    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["stablelm2", "olmo", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
@@ -134,7 +138,7 @@ class StableLM(Conversion):
 
 class StarCoder2(Conversion):
     architecture = "starcoder2"
-    needed = {"hidden_act": "gelu_pytorch_tanh"}
+    hidden_act = "gelu_pytorch_tanh"
     pre_tokenizers = ["starcoder"]
     integers = {"attention.sliding_window": "sliding_window"}
 
@@ -143,6 +147,7 @@ class StarCoder(Conversion):
     """StarCoder 1: one key and value head."""
 
     architecture = "starcoder"
+    hidden_act = "gelu_pytorch_tanh"
     pre_tokenizers = ["starcoder"]
     constants = {"attention.head_count_kv": 1}
     computed = {"feed_forward_length": lambda self: 4 * self.config.need("n_embd")}
@@ -204,6 +209,7 @@ class MPT(Conversion):
 
 class CodeShell(Conversion):
     architecture = "codeshell"
+    hidden_act = "gelu_pytorch_tanh"
     pre_tokenizers = ["codeshell", "gpt-2"]
     integers = {"attention.head_count_kv": "num_query_groups"}
     constants = {"rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 1.0}
@@ -214,6 +220,7 @@ class Refact(Conversion):
     """Refact: one key and value head; gate and up in one matrix."""
 
     architecture = "refact"
+    hidden_act = ""
     pre_tokenizers = ["refact"]
     numbers = {"attention.layer_norm_rms_epsilon": "layer_norm_epsilon"}
     without = ("attention.layer_norm_epsilon", "rope.")
@@ -272,6 +279,7 @@ class Jais(Conversion):
 
 class Jais2(Conversion):
     architecture = "jais2"
+    hidden_act = "relu2"
     pre_tokenizers = ["jais-2"]
     computed = {"rope.dimension_count": lambda self: self.head_dim}
 
@@ -280,6 +288,7 @@ class GPTJ(Conversion):
     """GPT-J."""
 
     architecture = "gptj"
+    hidden_act = "gelu_new"
     named_as = "codeshell"
     pre_tokenizers = ["gpt-2"]
     integers = {"rope.dimension_count": "rotary_dim"}
@@ -313,6 +322,7 @@ class GPTNeo(Conversion):
     """GPT-Neo."""
 
     architecture = "gpt-neo"
+    hidden_act = "gelu_new"
     named_as = "gpt2"
     pre_tokenizers = ["gpt-2"]
     integers = {"attention.sliding_window": "window_size"}
@@ -340,6 +350,7 @@ class OPT(Conversion):
     """OPT. The first two rows of its positions are for padding."""
 
     architecture = "opt"
+    hidden_act = "relu"
     named_as = "gpt2"
     pre_tokenizers = ["gpt-2"]
     renames = {r"^model\.decoder\.|^decoder\.|^biogpt\.|^model\.": "transformer."}
@@ -370,6 +381,7 @@ class BioGPT(OPT):
     """BioGPT."""
 
     architecture = "biogpt"
+    hidden_act = "gelu"
     defaults = {"attention.layer_norm_epsilon": 1e-12}
     flags = {"embedding_scaled": "scale_embedding"}
 
@@ -397,6 +409,7 @@ class Persimmon(Conversion):
     """Persimmon: query, key and value are interleaved by head."""
 
     architecture = "persimmon"
+    hidden_act = "relu2"
     named_as = "gptneox"
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     integers = {"vocab_size": "vocab_size"}

@@ -40,18 +40,18 @@ class HunyuanMoE(Conversion):
             if isinstance(values, list) and len(set(values)) > 1:
                 raise ConvertError(f"{c.path}: unsupported configuration: {name!r} differs between layers")
             metadata[key] = values[0] if isinstance(values, list) else values
-        return metadata | dynamic_rope(self, 1000)
+        return metadata | dynamic_rope(self)
 
     def other_metadata(self) -> dict[str, Any]:
         return {} if self.folder.has("tokenizer.json") else {"tokenizer.ggml.bos_token_id": 127959}
 
 
-def dynamic_rope(conversion: Conversion, alpha: float) -> dict[str, Any]:
+def dynamic_rope(conversion: Conversion) -> dict[str, Any]:
     """Return the metadata of Hunyuan's long context: a larger RoPE base for all positions."""
     rope, dim = conversion.config.whole_rope, conversion.head_dim
-    if rope.get("rope_type") not in ("dynamic", "xdrope"):
+    if rope.get("rope_type") not in ("dynamic", "xdrope") or rope.get("alpha") is None:
         return {}
-    base = float(rope.get("rope_theta", 10000.0)) * float(rope.get("alpha", alpha)) ** (dim / (dim - 2))
+    base = float(rope.get("rope_theta", 10000.0)) * float(rope["alpha"]) ** (dim / (dim - 2))
     return {
         "rope.freq_base": base,
         "rope.scaling.type": "none",
@@ -71,7 +71,7 @@ class HunyuanDense(Conversion):
     drops_tied_output = True
 
     def metadata(self) -> dict[str, Any]:
-        return super().metadata() | dynamic_rope(self, 50)
+        return super().metadata() | dynamic_rope(self)
 
     def other_metadata(self) -> dict[str, Any]:
         metadata = {}
@@ -137,7 +137,7 @@ class HunyuanV4(DeepSeek2):
     pre_tokenizers = ["hy_v4", "hunyuan"]
     dropped = (*DeepSeek2.dropped, "model.mtp_layers.")
     constants = {"expert_gating_func": SIGMOID}
-    without = ("expert_group_count", "expert_group_used_count")
+    without = (*DeepSeek2.without, "expert_group_count", "expert_group_used_count")
     integers = DeepSeek2.integers | {"hyper_connection.count": "hc_mult"}
     numbers = DeepSeek2.numbers | {
         "hyper_connection.epsilon": "hc_eps",

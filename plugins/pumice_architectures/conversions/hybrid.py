@@ -53,6 +53,7 @@ class LFM2(Conversion):
     """LFM 2: short convolutions, with attention in some layers."""
 
     architecture = "lfm2"
+    needed = {"conv_bias": False}
     pre_tokenizers = ["lfm2"]
     integers = {"vocab_size": "vocab_size", "shortconv.l_cache": "conv_L_cache"}
     renames = {r"lfm\.": "model.", r"\.expert_bias$": ".expert_bias.bias"}
@@ -123,6 +124,7 @@ class LFM2MoE(LFM2):
     """LFM 2 with experts."""
 
     architecture = "lfm2moe"
+    needed = LFM2.needed | {"norm_topk_prob": True, "routed_scaling_factor": 1.0}
     integers = LFM2.integers | {
         "expert_feed_forward_length": "moe_intermediate_size",
         "leading_dense_block_count": "num_dense_layers",

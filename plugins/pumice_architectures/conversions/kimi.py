@@ -12,6 +12,7 @@ from pumice_architectures.conversions.mamba import decay
 
 class KimiLinear(Conversion):
     architecture = "kimi-linear"
+    inner_eps: float | None = 1e-6
     vocabularies = ["bpe", "tiktoken"]
     pre_tokenizers = ["kimi-k2"]
     renames = {r"\.dt_bias$": ".dt_proj.bias"}
@@ -60,6 +61,8 @@ class KimiK3(KimiLinear):
     """The text model of Kimi K3: residuals from all earlier layers, narrow experts, gated latent attention."""
 
     architecture = "kimi-k3"
+    inner_eps = None
+    hidden_act = "situ"
     named_as = "kimi-linear"
     dropped = ("vision_tower.", "mm_projector.")
     more_names = {

@@ -13,6 +13,7 @@ from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, 
 from pumice_architectures.conversions.rope_factors import llama3_factors, long_factors
 
 N_VOCAB_STARCODER, N_VOCAB_CODE_LLAMA = 49152, 32016  # sizes that identify these vocabularies
+N_EXPERT_MAVERICK = 128  # of the only Llama 4 that does not normalize queries and keys
 CODE_LLAMA_EOT = 32010  # end of infilled text
 
 
@@ -20,7 +21,6 @@ class Llama(Conversion):
     """Llama 1 to 3."""
 
     architecture = "llama"
-    needed = {"hidden_act": "silu"}
     vocabularies = ["tekken", "sentencepiece", "fast_sentencepiece", "bpe"]
     pre_tokenizers = ["llama-bpe"]
     integers = {"vocab_size": "vocab_size"}
@@ -151,7 +151,7 @@ class CogVLM(Llama):
 
 class Arcee(Llama):
     architecture = "arcee"
-    needed = {"hidden_act": "relu2"}
+    hidden_act = "relu2"
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | pooling(self.folder)
@@ -186,7 +186,7 @@ class AfMoE(Llama):
     """AfMoE: gated attention, sliding windows, experts."""
 
     architecture = "afmoe"
-    needed = {"hidden_act": "silu", "mup_enabled": True}
+    needed = {"mup_enabled": True, "route_norm": True}
     window_period = 4
     interleaves = False
     integers = Llama.integers | {
@@ -196,8 +196,7 @@ class AfMoE(Llama):
         "attention.sliding_window": "sliding_window",
     }
     numbers = {"expert_weights_scale": "route_scale"}
-    flags = {"expert_weights_norm": "route_norm"}
-    defaults = {"expert_weights_norm": True}
+    constants = {"expert_weights_norm": True}
     renames = Llama.renames | {r"\.expert_bias$": ".expert_bias.bias"}
 
 
@@ -205,6 +204,7 @@ class Llama4(Llama):
     """Llama 4: experts at regular intervals of layers, with gate and up in one transposed matrix."""
 
     architecture = "llama4"
+    needed = {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}
     vocabularies = ["bpe"]
     pre_tokenizers = ["llama4"]
     interleaves = False
@@ -215,8 +215,11 @@ class Llama4(Llama):
     }
 
     def metadata(self) -> dict[str, Any]:
-        metadata = super().metadata()
-        kinds = self.config.first("layer_types")
+        metadata, c = super().metadata(), self.config
+        needed = c.first("num_local_experts") != N_EXPERT_MAVERICK
+        if c.get("use_qk_norm", needed) is not needed:
+            raise ConvertError(f"{c.path}: unsupported 'use_qk_norm': {not needed}, expected {needed}")
+        kinds = c.first("layer_types")
         if kinds and all(kind == "full_attention" for kind in kinds):
             metadata["attention.sliding_window"] = 0
         return metadata
@@ -235,7 +238,7 @@ class Apertus(Llama):
     """Apertus: the activation xIELU, whose parameters are stored in the metadata."""
 
     architecture = "apertus"
-    needed = {"hidden_act": "xielu"}
+    hidden_act = "xielu"
     interleaves = False
     CONSTANTS = ("alpha_n", "alpha_p", "beta", "eps")
 

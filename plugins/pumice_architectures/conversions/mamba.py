@@ -184,6 +184,7 @@ class XLSTM(Conversion):
     """xLSTM with a matrix for each projection."""
 
     architecture = "xlstm"
+    needed = {"use_bias": False, "eps": 1e-6}
     named_as = "llama"
     pre_tokenizers = ["gpt-2"]
     integers = {"vocab_size": "vocab_size", "attention.head_count": "num_heads"}

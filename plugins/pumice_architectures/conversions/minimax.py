@@ -55,8 +55,15 @@ class MiniMax01(Conversion):
 class MiniMaxM2(Conversion):
     architecture = "minimax-m2"
     pre_tokenizers = ["minimax-m2"]
-    integers = {"expert_feed_forward_length": "intermediate_size", "rope.dimension_count": "rotary_dim"}
+    integers = {"expert_feed_forward_length": "intermediate_size"}
+    computed = {"rope.dimension_count": lambda self: self.turned()}
     defaults = {"expert_gating_func": SIGMOID}
+
+    def turned(self) -> int:
+        """Return the values per head that RoPE rotates."""
+        c = self.config
+        is_part = "partial_rotary_factor" in c.whole_rope or c.first("rotary_dim") is None
+        return self.n_rot() if is_part else c.need("rotary_dim")
 
 
 class MiniMaxM3(MiniMaxM2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ class Mistral4(DeepSeek2):
     """Mistral Small 4: the architecture of DeepSeek 2."""
 
     architecture = "mistral4"
+    mscales = (1.0,)
     vocabularies = ["bpe", "tekken"]
     pre_tokenizers = ["tekken"]
 
@@ -32,13 +34,13 @@ class MistralLarge4(DeepSeek2):
     """The text model of Mistral Large 4; factors of rotary frequencies are learned."""
 
     architecture = "mistral-large4"
+    inner_eps = None
     named_as = "glm-dsa"
     vocabularies = ["bpe", "tekken"]
     pre_tokenizers = ["tekken"]
     dropped = ("vision_encoder.", "vision_language_adapter.", "patch_merger.", "pre_mm_projector_norm.", "mtp_dspark.")
     integers = DeepSeek2.integers | INDEXER | {"attention.kv_source_layers": "kv_source_layers"}
     constants = {"expert_weights_norm": True}
-    without = ("rope.scaling.attn_factor",)  # 1, which its graph takes for granted
     renames = {r"^layers\.": "model.layers.", r"ssmax_scaling\.s$": "ssmax.weight", r"ssmax_scaling\.b$": "ssmax.bias"}
     more_names = {
         "tok_embeddings": "token_embd",
@@ -64,6 +66,9 @@ class MistralLarge4(DeepSeek2):
             for part, own in {"w1": "gate", "w2": "down", "w3": "up"}.items()
         },
     }
+
+    def has_magnitude(self, rope: dict[str, Any]) -> bool:
+        return rope.get("attention_factor") in (None, 1.0)
 
     def _has_positions(self, layer: int) -> bool:
         return bool(self.config["no_rope_layers"][layer])  # 1 for a layer with RoPE
@@ -110,4 +115,8 @@ class Mistral3(Mistral):
             ):
                 if rope.get(name) is not None:
                     metadata[key] = float(rope[name])
+            if (factor := metadata.get("rope.scaling.factor", 1.0)) > 1 and (scale := rope.get("mscale_all_dim")):
+                # The graph divides by this part of the magnitude.
+                magnitude = metadata.pop("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * float(scale) * math.log(factor))
+                metadata |= {} if math.isclose(magnitude, 1.0) else {"rope.scaling.attn_factor": magnitude}
         return metadata

@@ -58,6 +58,7 @@ class Grok(Conversion):
     """Grok 1 and 2: soft caps, multipliers."""
 
     architecture = "grok"
+    hidden_act = ""
     vocabularies = ["sentencepiece", "bpe"]
     pre_tokenizers = ["grok-2"]
     integers = {
@@ -104,6 +105,7 @@ class SmallThinker(Conversion):
     """SmallThinker: the router reads the input of attention; sliding windows in some layers."""
 
     architecture = "smallthinker"
+    hidden_act = ""
     pre_tokenizers = ["qwen2"]
     integers = {
         "expert_count": "moe_num_primary_experts",
@@ -125,6 +127,7 @@ class JetMoE(Conversion):
     """JetMoE: experts in feed-forward blocks and in attention."""
 
     architecture = "jetmoe"
+    inner_eps = 1e-6
     named_as = "llama"
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     integers = {

@@ -13,20 +13,18 @@ class Nemotron(Conversion):
     """Nemotron and Minitron. GGUF stores 1 + weight for norms."""
 
     architecture = "nemotron"
+    hidden_act = "relu2"
     vocabularies = ["sentencepiece", "bpe"]
     integers = {"vocab_size": "vocab_size"}
     numbers = {"attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")}
     changes = {"norm.weight": lambda norm: norm + 1.0}
 
     def metadata(self) -> dict[str, Any]:
-        c = self.config
-        part = float(c.whole_rope.get("partial_rotary_factor", 0.5))
-        factor = c.first("factor") or c.whole_rope.get("factor")
-        metadata = super().metadata() | {
-            "rope.dimension_count": int(part * c.need("hidden_size")) // c.need("num_attention_heads"),
-            "rope.scaling.type": "none" if factor is None else "linear",
-        }
-        return metadata if factor is None else metadata | {"rope.scaling.factor": float(factor)}
+        factor = self.config.first("factor")
+        scaling = {"rope.scaling.type": "none"} if factor is None else {"rope.scaling.type": "linear"}
+        return scaling | super().metadata() | {"rope.dimension_count": self.n_rot(0.5)} | (
+            {} if factor is None else {"rope.scaling.factor": float(factor)}
+        )  # fmt: skip
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.padding_token_id": 0, "tokenizer.ggml.unknown_token_id": 1}
@@ -36,6 +34,7 @@ class NemotronH(Conversion):
     """Nemotron H: each layer is Mamba 2, attention, or a feed-forward block, with or without experts."""
 
     architecture = "nemotron_h"
+    needed = {"mlp_hidden_act": "relu2"}
     pre_tokenizers = ["tekken", "llama-bpe", "gpt-2"]
     n_vocab_multiple = 8
     n_draft_name = "num_nextn_predict_layers"
@@ -49,6 +48,7 @@ class NemotronH(Conversion):
 
     def __init__(self, folder: Folder) -> None:
         self.config = folder.config
+        self.check_config()
         pattern = self.config.first("hybrid_override_pattern", "layers_block_type", "layer_types") or []
         self.kinds = [self.LETTERS.get(kind, self.KINDS.get(kind, kind)) for kind in pattern]
         self.folder = folder

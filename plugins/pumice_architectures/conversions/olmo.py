@@ -27,7 +27,6 @@ class Olmo2(Conversion):
     """OLMo 2, and OLMo 3 with sliding windows in three of four layers."""
 
     architecture = "olmo2"
-    needed = {"hidden_act": "silu"}
     pre_tokenizers = ["dbrx", "olmo"]
 
     def metadata(self) -> dict[str, Any]:
@@ -45,15 +44,16 @@ class Olmoe(Conversion):
     """OLMo with experts."""
 
     architecture = "olmoe"
-    needed = {"norm_topk_prob": False}
+    needed = {"norm_topk_prob": False, "clip_qkv": None}
     pre_tokenizers = ["olmo"]
-    constants = {"attention.layer_norm_rms_epsilon": 1e-5}
+    defaults = {"attention.layer_norm_rms_epsilon": 1e-5}
 
 
 class OlmoHybrid(Conversion):
     """OLMo Hybrid: gated delta nets with a matrix for each of their inputs."""
 
     architecture = "olmo-hybrid"
+    inner_eps = 1e-6
     named_as = "qwen35"
     pre_tokenizers = ["dbrx", "olmo"]
     integers = {

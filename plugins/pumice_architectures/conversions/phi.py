@@ -13,15 +13,15 @@ class Phi2(Conversion):
     """Phi 1, 1.5 and 2: parallel blocks with biases and partial rotary positions."""
 
     architecture = "phi2"
+    hidden_act = "gelu_new"
     pre_tokenizers = ["phi-2", "gpt-2"]
+    implied = {"rope.freq_base": 10000.0}
+    without = ("attention.head_count_kv",)
 
     def metadata(self) -> dict[str, Any]:
         metadata = super().metadata()
         n_embd, n_head = metadata["embedding_length"], metadata["attention.head_count"]
         part = float(self.config.rope.get("partial_rotary_factor", 0.5))
-        metadata = {
-            key: value for key, value in metadata.items() if key not in ("rope.freq_base", "attention.head_count_kv")
-        }
         return metadata | {
             "feed_forward_length": 4 * n_embd,
             "attention.head_count_kv": n_head,
@@ -40,17 +40,19 @@ class Phi3(Conversion):
     pre_tokenizers = ["dbrx", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
-        metadata = super().metadata()
-        trained = int(self.config.rope.get("original_max_position_embeddings") or metadata["context_length"])
-        metadata = {key: value for key, value in metadata.items() if not key.startswith("rope.scaling")}
-        metadata |= {
+        metadata, rope = super().metadata(), self.config.rope
+        trained = int(rope.get("original_max_position_embeddings") or metadata["context_length"])
+        magnitude = metadata.get("rope.scaling.attn_factor", 1.0)
+        if rope.get("rope_type") == "yarn":
+            magnitude = 1 + 0.1 * math.log(max(metadata["context_length"] / trained, 1.0))
+        metadata = {key: value for key, value in metadata.items() if not key.startswith("rope.scaling")} | {
             "rope.scaling.original_context_length": trained,
             "rope.dimension_count": self._n_rot,
             "attention.sliding_window": self.config.first("sliding_window") or 0,
         }
-        if self.config.rope.get("long_factor"):
-            metadata["rope.scaling.attn_factor"] = self._magnitude(metadata["context_length"] / trained, trained)
-        return metadata
+        if metadata["attention.sliding_window"]:
+            metadata["attention.sliding_window_pattern"] = [True] * self.n_layer
+        return metadata | ({"rope.scaling.attn_factor": magnitude} if rope.get("long_factor") else {})
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         for length in ("long", "short"):
@@ -65,14 +67,6 @@ class Phi3(Conversion):
     def _n_rot(self) -> int:
         part = float(self.config.rope.get("partial_rotary_factor", 1.0))
         return int(part * self.config.need("hidden_size")) // self.config.need("num_attention_heads")
-
-    def _magnitude(self, scale: float, trained: int) -> float:
-        """Return the attention factor for a context ``scale`` times the trained one (Phi 3's reference code)."""
-        if scale <= 1.0:
-            return 1.0
-        if self.config.rope.get("rope_type") == "yarn":
-            return 0.1 * math.log(scale) + 1.0
-        return math.sqrt(1 + math.log(scale) / math.log(trained))
 
 
 class PhiMoE(Phi3):

@@ -44,6 +44,7 @@ class PLM(Conversion):
     """PLM: latent attention; keys and values are cached uncompressed."""
 
     architecture = "plm"
+    hidden_act = "relu2"
     pre_tokenizers = ["qwen2"]
     integers = {
         "vocab_size": "vocab_size",
@@ -132,6 +133,7 @@ class Spark25(Conversion):
     """Spark 2.5: head gates, sliding windows."""
 
     architecture = "spark2_5"
+    hidden_act = "gelu"
     named_as = "step35"
     more_names = {"model.layers.{}.self_attn.qkv_proj": "blk.{}.attn_qkv"}
     pre_tokenizers = ["spark2_5"]

@@ -18,7 +18,6 @@ class Qwen2(Conversion):
     """Qwen 2 and 2.5."""
 
     architecture = "qwen2"
-    needed = {"hidden_act": "silu"}
     vocabularies = ["sentencepiece", "bpe"]
     pre_tokenizers = ["qwen2"]
     renames = {r"^thinker\.": "", r"^(?!thinker\.|model\.|lm_head\.|score\.)": "model."}
@@ -92,6 +91,7 @@ class Qwen2MoE(Conversion):
     """Qwen 2 with experts, as separate matrices or packed in one."""
 
     architecture = "qwen2moe"
+    needed = {"norm_topk_prob": False}
     pre_tokenizers = ["qwen2"]
     integers = {
         "expert_feed_forward_length": "moe_intermediate_size",
@@ -122,13 +122,14 @@ class Qwen3MoE(Qwen2MoE):
     """Qwen 3 with experts."""
 
     architecture = "qwen3moe"
-    needed = {"hidden_act": "silu", "norm_topk_prob": True}
+    needed = {"norm_topk_prob": True}
 
 
 class RND1(Qwen2MoE):
     """RND1: masked diffusion with the layers of Qwen 3 with experts."""
 
     architecture = "rnd1"
+    needed = {"norm_topk_prob": True}
     constants = {"attention.causal": False}
 
     def other_metadata(self) -> dict[str, Any]:
@@ -139,6 +140,7 @@ class Qwen3VLMoE(Qwen2MoE):
     """The text model of Qwen 3 VL with experts."""
 
     architecture = "qwen3vlmoe"
+    needed = {"norm_topk_prob": True}
     renames = {r"thinker\.": ""}
     computed = {"n_deepstack_layers": lambda self: n_deepstack(self)}
 
@@ -157,6 +159,7 @@ class Dots1(Qwen2MoE):
     """dots.llm1: shared experts."""
 
     architecture = "dots1"
+    needed = {}
     integers = Qwen2MoE.integers | {
         "leading_dense_block_count": "first_k_dense_replace",
         "expert_shared_count": "n_shared_experts",
@@ -170,6 +173,7 @@ class Mellum(Qwen2MoE):
     """Mellum 2: sliding windows in some layers."""
 
     architecture = "mellum"
+    needed = {"norm_topk_prob": True}
     named_as = "qwen3moe"
 
     def metadata(self) -> dict[str, Any]:
@@ -185,6 +189,7 @@ class GroveMoE(Qwen2MoE):
     """Grove MoE: pairs of experts share a smaller one."""
 
     architecture = "grovemoe"
+    needed = {"norm_topk_prob": True}
     constants = {"experts_per_group": 2, "expert_group_scale": 0.05}
     computed = {"expert_chunk_feed_forward_length": lambda self: self.config.first("head_dim") or 128}
 
@@ -196,6 +201,7 @@ class LLaDAMoE(Qwen2MoE):
     """LLaDA with experts: masked diffusion."""
 
     architecture = "llada-moe"
+    needed = {}
     integers = {"expert_feed_forward_length": "expert_intermediate_size"}
     constants = {"attention.causal": False}
 

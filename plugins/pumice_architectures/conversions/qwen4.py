@@ -30,6 +30,7 @@ class Qwen4Exp(Qwen35MoE):
     """The text model of Qwen4-Exp."""
 
     architecture = "qwen4exp"
+    needed = {"attention_bias": False, "norm_topk_prob": True}
     named_as = "qwen35moe"
     dropped = ("mtp",)
     integers = Qwen35MoE.integers | {

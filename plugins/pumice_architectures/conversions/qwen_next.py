@@ -15,6 +15,8 @@ class Qwen3Next(Qwen2MoE):
     """Qwen 3 Next; draft layers are ``mtp.*`` in checkpoints."""
 
     architecture = "qwen3next"
+    inner_eps = 1e-6
+    needed = {"norm_topk_prob": True}
     integers = Qwen2MoE.integers | {
         "ssm.conv_kernel": "linear_conv_kernel_dim",
         "ssm.state_size": "linear_key_head_dim",
@@ -135,6 +137,8 @@ class LaraMini(Conversion):
     """Lara Mini: Qwen 3.5's delta nets with one input matrix, sliding windows, experts beside a shared one."""
 
     architecture = "lara-mini"
+    inner_eps = 1e-6
+    needed = {"norm_topk_prob": True}
     named_as = "qwen3next"
     pre_tokenizers = ["qwen2"]
     integers = Qwen3Next.integers | {

@@ -13,6 +13,7 @@ class RWKV6(Conversion):
     """RWKV 6; the token-shift weights of all parts are one tensor."""
 
     architecture = "rwkv6"
+    hidden_act = ""
     vocabularies = ["rwkv"]
     MIXED = ("w", "k", "v", "r", "g")
 
@@ -99,6 +100,7 @@ class RWKV7(Conversion):
     """RWKV 7, in its authors' layout or that of the package fla."""
 
     architecture = "rwkv7"
+    hidden_act = ""
     vocabularies = ["rwkv"]
     renames = {
         "blocks": "layers",

@@ -16,7 +16,6 @@ class Ministral(Conversion):
     """Ministral 8B."""
 
     architecture = "ministral"
-    needed = {"hidden_act": "silu"}
     named_as = "llama"
     vocabularies = ["tekken", "sentencepiece", "fast_sentencepiece", "bpe"]
     pre_tokenizers = ["tekken", "llama-bpe"]
@@ -50,7 +49,8 @@ class NanoChat(Conversion):
     """nanochat. RoPE turns the other way there, so halves of queries and keys change places."""
 
     architecture = "nanochat"
-    needed = {"hidden_act": "relu2", "attention_bias": False}
+    hidden_act = "relu2"
+    needed = {"attention_bias": False}
     named_as = "llama"
     pre_tokenizers = ["gpt-4o", "llama-bpe"]
     integers = {"vocab_size": "vocab_size"}
@@ -105,6 +105,7 @@ class ModernBertDecoder(Conversion):
     """ModernBERT as a causal decoder; a window in the configuration has both halves of an encoder's."""
 
     architecture = "modern-bert-decoder"
+    hidden_act = "gelu"
     named_as = "modern-bert"
     pre_tokenizers = ["gpt-2"]
     integers = {"vocab_size": "vocab_size"}

@@ -18,10 +18,13 @@ from pumice.registry import get_registry
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
 LOGITS = np.load(FIXTURES / "logits.npz")
+VARIANTS = json.loads((FIXTURES / "variants.json").read_text())  # other values of configurations
 KNOWN_TO_LLAMA_CPP = json.loads((FIXTURES.parent / "llama_architectures.json").read_text())
 UNKNOWN = {n for n in LOGITS.files if families.architecture_of(CASES[n]["config"]) not in KNOWN_TO_LLAMA_CPP}
 # Numbers that go through an exponential, whose last bit depends on the library.
 INEXACT = (".ssm_a",)
+# Keys that llama.cpp does not have.
+OURS = (".attention.inner_norm_rms_epsilon", ".rope.scaling.yarn_truncate")
 # Models without a chat template, or with the name of one, for which theirs writes one of its own.
 THEIR_TEMPLATES = ("rwkv", "kimi-k3", "minimax-01", "deepseek4", "dspark-deepseek4")
 
@@ -43,6 +46,16 @@ def checkpoint(tmp_path_factory):
 @pytest.mark.parametrize("name", sorted({*LOGITS.files} - UNKNOWN))
 def test_logits_are_transformers(checkpoint, name):
     assert error_of(checkpoint(name), name, backend="numpy") < 1e-4
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_of_other_configurations(tmp_path, name):
+    case = CASES[name]
+    write_checkpoint(tmp_path / name, case["config"] | VARIANTS[name], case["shapes"], case["tokenizer"])
+    expected = np.load(FIXTURES / "variants.npz")[name].astype(np.float32)
+    with pumice.load(tmp_path / name, backend="numpy", kv_type="f32", n_ctx=64) as model:
+        logits = model.logits(PROMPT)[-1]
+    assert np.square(logits - expected).mean() / np.square(expected).mean() < 1e-5
 
 
 @pytest.mark.parametrize("name", sorted(UNKNOWN))
@@ -89,6 +102,7 @@ def test_a_file_is_llama_cpps(checkpoint, name):
             key: [tensor.type.name, list(tensor.shape), hashlib.sha256(tensor.data).hexdigest()[:16]]
             for key, tensor in file.tensors.items()
         }
+    ours = {key: value for key, value in ours.items() if not key.endswith(OURS)}
     for metadata in (ours, theirs["metadata"]):
         metadata.pop("tokenizer.ggml.pre", None)  # theirs was told one
     if "general.file_type" not in theirs["metadata"]:  # MPT's, which theirs forgets

@@ -278,6 +278,11 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     + [("qwen3moe", {"norm_topk_prob": False}), ("olmoe", {"norm_topk_prob": True})]
     + [("glm4moelite", {"rope_interleave": False})]
     + [("afmoe", {"mup_enabled": False}), ("ernie4_5", {"use_bias": True}), ("smollm3", {"no_rope_layers": [1, 0]})]
+    + [("afmoe", {"mup_enabled": None}), ("gpt2", {"activation_function": "relu"}), ("falcon", {"activation": "relu"})]
+    + [("mellum", {"norm_topk_prob": False}), ("lfm3", {"conv_bias": True}), ("llama4", {"use_qk_norm": False})]
+    + [("gemma3", {"hidden_activation": "relu"}), ("gemma3", {"use_bidirectional_attention": True})]
+    + [("olmo3", {"rope_parameters": {"sliding_attention": {"rope_type": "yarn", "factor": 4.0}}})]
+    + [("deepseek3", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.5, "mscale_all_dim": 1.0}})]
     + [("bloom", {"apply_residual_connection_post_layernorm": True})],
 )
 def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):

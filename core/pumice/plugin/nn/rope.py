@@ -24,7 +24,8 @@ class Rope:
 
     Pair ``i`` turns by ``position * freq_scale * freq_base^(-2i/n_rot) / factors[i]``. ``ext_factor`` above 0 blends
     towards unscaled angles between ``beta_fast`` and ``beta_slow`` rotations over ``n_ctx_orig`` positions, and scales
-    by ``1 + 0.1 ln(1 / freq_scale)`` (YaRN, Peng et al. 2023, arXiv:2309.00071). ``attn_factor`` multiplies the result.
+    by ``1 + 0.1 ln(1 / freq_scale)`` (YaRN, Peng et al. 2023, arXiv:2309.00071). ``truncate`` rounds the first and last
+    blended pair outwards. ``attn_factor`` multiplies the result.
 
     ``sections`` share the pairs out among a token's time, height, width and a fourth position (M-RoPE, Wang et al.
     2024, arXiv:2409.12191), in turns if they are ``interleaved`` (Qwen 3 VL). Text has the same place in time, height
@@ -40,6 +41,7 @@ class Rope:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     n_ctx_orig: int = 0
+    truncate: bool = True
     factors: Weight | None = None
     sections: tuple[int, ...] = ()
     interleaved: bool = False
@@ -59,8 +61,10 @@ class Rope:
             unscaled = unscaled * self._turns(pair)
         if not self.ext_factor:
             return tuple((unscaled * self.freq_scale).tolist())
-        low, high = max(0, math.floor(self._pair(self.beta_fast))), math.ceil(self._pair(self.beta_slow))
-        high = min(self.n_rot - 1, high)
+        low, high = self._pair(self.beta_fast), self._pair(self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(0, low), min(self.n_rot - 1, high)
         keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * self.ext_factor
         return tuple((unscaled * (self.freq_scale * (1 - keep) + keep)).tolist())
 
@@ -123,6 +127,7 @@ def read_rope(
         beta_fast=hparams.number("rope.scaling.yarn_beta_fast", beta_fast, low=SMALLEST_FACTOR),
         beta_slow=hparams.number("rope.scaling.yarn_beta_slow", 1.0, low=SMALLEST_FACTOR),
         n_ctx_orig=n_ctx_orig,
+        truncate=hparams.get_bool("rope.scaling.yarn_truncate", True),
         factors=None if sliding else _frequency_factors(g, n_rot, n_ctx_orig),
     )
 
