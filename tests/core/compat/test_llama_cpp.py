@@ -1,4 +1,4 @@
-"""``pumice.compat.llama_cpp.Llama`` beside results of llama-cpp-python (``make_fixtures/llama_cpp_results``)."""
+"""``pumice.compat.llama_cpp.Llama`` beside results of llama-cpp-python (tests/make_fixtures/README.md)."""
 
 import json
 import runpy

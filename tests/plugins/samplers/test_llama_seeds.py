@@ -1,4 +1,4 @@
-"""With llama.cpp's random numbers a seed gives llama-server's text: see tests/make_fixtures/llama_seeds.py."""
+"""With llama.cpp's random numbers a seed gives llama-server's text: see tests/make_fixtures/README.md."""
 
 import json
 from pathlib import Path
