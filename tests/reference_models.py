@@ -1,5 +1,8 @@
 """Models whose logits llama.cpp computed: those of ``../shared/archs``, and the tokens it was given."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,3 +25,10 @@ def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
     given = expected > -1e30
     assert (actual[~given] < -1e30).all()
     return float(np.mean((actual[given] - expected[given]) ** 2) / np.mean(expected[given] ** 2))
+
+
+def check_greedy(model: Any, prompt: Sequence[int], tokens: Sequence[int], near: float) -> None:
+    """Check that each token is the likeliest after those before, up to a share of the range of logits."""
+    logits = model.logits([*prompt, *tokens[:-1]])[len(prompt) - 1 :]
+    lacking = logits.max(axis=1) - logits[np.arange(len(tokens)), tokens]
+    assert (lacking <= near * np.ptp(logits, axis=1)).all()

@@ -16,6 +16,7 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
 from pumice_vulkan.kernels import code_of
+from pumice_vulkan.probe import matrix_shape
 from pumice_vulkan.shaders import rolled
 from wide_subgroups import subgroups_of
 
@@ -75,6 +76,17 @@ def vulkan_device() -> None:
     if reason:
         where = "tests take Mesa's lavapipe (.ci/vulkan), or this machine's GPU with PUMICE_TEST_GPU=1"
         (pytest.fail if REQUIRED else pytest.skip)(f"{reason} ({where})")
+
+
+@pytest.fixture(scope="session")
+def rounding(vulkan_device: None) -> float:
+    """Share of the range of results that the device's rounding changes; 0 if it computes in float32 alone.
+
+    Matrix units read activations as float16, and products of a few rows as int8 where these are fast.
+    """
+    description = list_devices()[0]
+    is_exact = matrix_shape(description) is None and "integer_dot_product_fast" not in description.features
+    return 0.0 if is_exact else 0.02
 
 
 @pytest.fixture(scope="session", params=["native", "kompute"])

@@ -15,7 +15,7 @@ from gguf_files import tiny_llama
 from nightly import variants
 from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
-from reference_models import SHARED_IDS, SHARED_MODELS, error
+from reference_models import SHARED_IDS, SHARED_MODELS, check_greedy, error
 from tiny_models import IDS, N_CTX
 from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, SPANNING, ZOO
 
@@ -54,9 +54,9 @@ def test_tiny_models_token_by_token(tiny_file: Any, tiny_logits: Any, name: str)
 
 
 @pytest.mark.parametrize("name", variants(["gemma3", "deepseek2-v3", "gpt-oss", "mamba"], ["deepseek2-v3", "mamba"]))
-def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, driver: str, name: str) -> None:
+def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, driver: str, name: str, rounding: float) -> None:
     chunked, whole = (logits(tiny_file(name), IDS, n_batch, driver=driver) for n_batch in (5, 32))
-    assert error(chunked, whole) < 1e-8
+    assert error(chunked, whole) < (LIMITS.get(name, 1e-5) if rounding else 1e-8)
     assert ZOO[name].ids == IDS
     assert error(whole, tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
@@ -73,12 +73,12 @@ def test_rotated_caches(tmp_path: Path, kv_type: str) -> None:
 
 
 @pytest.mark.parametrize("kv_type", variants(["f32", "q8_0"], ["q8_0"]))
-def test_drivers_pick_the_tokens_that_numpy_picks(demo_model: Any, driver: str, kv_type: str) -> None:
+def test_drivers_pick_the_tokens_that_numpy_picks(demo_model: Any, driver: str, kv_type: str, rounding: float) -> None:
     options: dict[str, Any] = {"n_ctx": 64, "kv_type": kv_type}
-    with pumice.load(demo_model("Q8_0"), backend="numpy", **options) as model:
-        expected = model.generate("Once upon a time", max_tokens=16, temperature=0).tokens
     with pumice.load(demo_model("Q8_0"), backend="vulkan", config={"vulkan": {"driver": driver}}, **options) as model:
-        assert model.generate("Once upon a time", max_tokens=16, temperature=0).tokens == expected
+        tokens = model.generate("Once upon a time", max_tokens=16, temperature=0).tokens
+    with pumice.load(demo_model("Q8_0"), backend="numpy", **options) as model:
+        check_greedy(model, model.tokenizer.tokenize("Once upon a time"), tokens, rounding)
 
 
 @pytest.mark.parametrize(
