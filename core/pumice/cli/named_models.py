@@ -14,6 +14,7 @@ import click
 from pumice.cli.progress import download_bar, show_progress
 
 if TYPE_CHECKING:
+    from pumice.config import Config
     from pumice.model import Model
     from pumice.model_files.summary import Summary
 
@@ -73,15 +74,11 @@ def configured_loras(model: str, options: Mapping[str, Any]) -> dict[str, float]
 
     Empty if the configuration is not valid: the load has the error.
     """
-    from pumice.config import load_config
     from pumice.errors import PumiceError
     from pumice.gguf.kinds import CONTROL_VECTOR
-    from pumice.hub.locate import resolve_name
-    from pumice.model_files.locating import arguments_of
 
     try:
-        arguments = {key: value for key, value in options.items() if key != "config"}
-        config = load_config(arguments_of(options.get("config"), arguments), resolve_name(model)[1])
+        config = configuration_of(model, options)
     except PumiceError:
         return {}
     kinds = {name: adapter.kind for name, adapter in config.adapters.items()}
@@ -90,6 +87,16 @@ def configured_loras(model: str, options: Mapping[str, Any]) -> dict[str, float]
         if summary and summary.kind == CONTROL_VECTOR:
             kinds[name] = "control_vector"
     return {name: scale for name, scale in config.adapter_scales.items() if kinds[name] != "control_vector"}
+
+
+def configuration_of(model: str, options: Mapping[str, Any]) -> Config:
+    """Return the configuration with which ``pumice.load`` would load a model. Raises ConfigError or HubError."""
+    from pumice.config import load_config
+    from pumice.hub.locate import resolve_name
+    from pumice.model_files.locating import arguments_of
+
+    arguments = {key: value for key, value in options.items() if key != "config"}
+    return load_config(arguments_of(options.get("config"), arguments), resolve_name(model)[1])
 
 
 def summarize_model(model: str) -> Summary | None:
@@ -147,12 +154,18 @@ def require_file(model: str) -> None:
     """Raise HubError if a model is a path, or a catalogue name of a path, without a file."""
     from pumice.errors import HubError
     from pumice.file_names import why_absent
+
+    if (path := local_path(model)) and (reason := why_absent(path)):
+        where = "" if str(path) == model else f"{model}: "
+        raise HubError(f"{where}{path}: {reason}, and not the name of a model to download")
+
+
+def local_path(model: str) -> Path | None:
+    """Return the file or folder of a model on this machine, which may be absent; None for one to download."""
     from pumice.hub.locate import resolve_name
 
     path, _ = resolve_name(model)
-    if isinstance(path, Path) and (reason := why_absent(path)):
-        where = "" if str(path) == model else f"{model}: "
-        raise HubError(f"{where}{path}: {reason}, and not the name of a model to download")
+    return path if isinstance(path, Path) else None
 
 
 def model_problem(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.named_models import configured_models, model_problem
+from pumice.cli.named_models import configuration_of, configured_models, local_path, model_problem
 from pumice.cli.options import (
     ADAPTERS,
     NO_VECTOR,
@@ -132,13 +132,16 @@ def _models_in(folder: Path) -> list[str]:
     return models
 
 
-def refuse_damaged(paths: Sequence[str]) -> None:
-    """Raise ClickException for the first of several models whose file or folder is no model, by its header.
+def refuse_wrong(specs: Sequence[ModelSpec], folder: Path | None) -> None:
+    """Raise for the first of several models whose options are wrong, or whose file or folder is no model.
 
-    They load on first use, so a client would get the error. Files that are not on this machine yet are skipped.
+    They load on first use, so a client would get the error. Files are judged by their headers. Those that are not on
+    this machine yet are skipped, and those of ``folder``, which ``choose_models`` has checked.
     """
-    for path in paths:
-        if Path(path).exists() and (problem := model_problem(Path(path))):
+    for spec in specs:
+        configuration_of(spec.path, spec.options)
+        path = local_path(spec.path)
+        if path and path.exists() and path.parent != folder and (problem := model_problem(path)):
             raise click.ClickException(problem)
 
 

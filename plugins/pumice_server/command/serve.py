@@ -38,7 +38,7 @@ from pumice_server.command.choice import (
     adapter_options,
     choose_models,
     make_specs,
-    refuse_damaged,
+    refuse_wrong,
     size_of,
     take_adapters,
     with_presets,
@@ -337,7 +337,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     with one_thread():
         from pumice_server.command.beginning import begun, listen
     own_folders = _own_folders(settings) if cluster is None else {}  # machines of a cluster have other folders
-    named = [*names, *options["model"]]
+    folder = options["models_dir"]
     specs = [] if preset_file is None else _preset_specs(preset_file, of_models, own_folders)
     paths = choose_models(names, options, bool(specs))
     aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
@@ -359,7 +359,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         for spec in specs:
             require_file(spec.path)
         if len(specs) > 1:
-            refuse_damaged(named)
+            refuse_wrong(specs, folder)
     with listen(settings) as sockets:
         if len(specs) == 1:
             locate_model(specs[0].path)

@@ -172,14 +172,20 @@ def test_a_damaged_model_among_several_is_refused_before_anything_is_served(fork
     assert done.stderr.count("\n") == 1
 
 
-def test_a_model_that_is_not_there_is_named_before_anything_is_served(forked, tmp_path, monkeypatch):
+def test_an_absent_or_wrong_model_is_named_before_anything_is_served(forked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny_llama(tmp_path / "good.gguf")
     config = tmp_path / "c.yaml"
-    config.write_text(f"models: {{mine: {{model: {tmp_path}/gone.gguf}}}}\n")
+    (tmp_path / "cut.gguf").write_bytes((tmp_path / "good.gguf").read_bytes()[:5000])
+    config.write_text(
+        f"models:\n  mine: {{model: {tmp_path}/gone.gguf}}\n  cut: {{model: {tmp_path}/cut.gguf}}\n"
+        f"  wrong: {{model: {tmp_path}/good.gguf, n_ctz: 5}}\n"
+    )
     for arguments, said in (
         (["good.gguf", "missing.gguf"], "error: missing.gguf: no such file"),
         (["good.gguf", "mine"], f"error: mine: {tmp_path}/gone.gguf: no such file"),
+        (["good.gguf", "cut"], f"error: {tmp_path}/cut.gguf: "),
+        (["good.gguf", "wrong"], "error: models.wrong: unknown key 'n_ctz'"),
     ):
         done = forked("serve", "--port", "0", *arguments, PUMICE_CONFIG=str(config))
         assert done.returncode == 1
