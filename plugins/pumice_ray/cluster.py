@@ -19,6 +19,8 @@ from pumice.process_list import RunningModel, processes
 
 _REACH_SECONDS = 10.0  # timeout of a connection to the cluster
 _ASK_SECONDS = 10.0  # timeout of actors' replies
+_SETTINGS = b"\4"  # type of the first frame of each side (RFC 9113, 3.4)
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 
 NAMESPACE = "pumice"  # namespace of named actors
 
@@ -167,9 +169,14 @@ def _is_up(address: str) -> bool:
 
 
 def _reach(address: str) -> None:
-    """Check that the address accepts connections, as Ray waits for minutes. Raises PumiceError."""
+    """Check that a gRPC server answers at the address, as Ray tries again for minutes. Raises PumiceError."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
-        socket.create_connection((host, int(port)), _REACH_SECONDS).close()
+        with socket.create_connection((host, int(port)), _REACH_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.sendall(_GREETING)
+            if connection.recv(4, socket.MSG_WAITALL)[3:] != _SETTINGS:
+                raise PumiceError(f"no Ray cluster at {address}: another server has this port")
     except (OSError, ValueError) as error:
         raise PumiceError(f"no Ray cluster at {address}: {error}") from None
