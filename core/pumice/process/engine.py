@@ -76,6 +76,7 @@ class EngineProcess:
         self._died = died
         self._progress = progress
         self._caught_up = caught_up
+        self._model = load.name
         self._awaited = Awaited()
         self._closing = False
         self._heard = threading.Event()
@@ -166,7 +167,7 @@ class EngineProcess:
     def _take(self, report: Report) -> None:
         """Process a message. Raises EngineError if it is unexpected."""
         if isinstance(report, Logged):
-            logger.log(report.level, "%s", one_line(report.message))
+            logger.log(report.level, "%s", one_line(report.message), extra={"model": self._model})
             return
         if isinstance(report, StepEvents) == (self._awaited.facts is None) or self.error:
             raise EngineError(f"{type(report).__name__} at the wrong time")

@@ -90,6 +90,7 @@ def serve(
         ) from None
     stop_by_signals(server)
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
+    logging.getLogger("pumice").addFilter(partial(_name_model, models))
     system_socket()
     with contextlib.ExitStack() as stack:
         stack.enter_context(frequent_switches())  # threads read tokens while the event loop begins requests
@@ -101,6 +102,15 @@ def serve(
         server.run(sockets=list(listening))
     if errors:
         raise errors[0]
+
+
+def _name_model(models: Models, record: logging.LogRecord) -> bool:
+    """End a message of an engine with its model's name, if there are several models."""
+    path = getattr(record, "model", None)
+    if path is not None and len(models.served_models) > 1:
+        name = next((served.name for served in models.served_models if served.spec.path == path), path)
+        record.msg, record.args = "%s (model %s)", (record.getMessage(), name)
+    return True
 
 
 def stop_by_signals(server: uvicorn.Server) -> None:

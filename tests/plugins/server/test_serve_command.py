@@ -259,6 +259,15 @@ def test_requests_as_lines_of_json():
     assert line["ms"] > line["first_token_ms"] > 0
 
 
+def test_warnings_of_engines_name_their_model(tmp_path):
+    paths = [str(tiny_llama(tmp_path / f"{name}.gguf")) for name in "ab"]
+    with serving(*paths, "-ngl", "99", "--backend", "cpu") as (process, url, _):
+        body = {"model": "b", "prompt": "Once", "max_tokens": 1}
+        assert httpx2.post(f"{url}/v1/completions", json=body, timeout=PATIENCE).status_code == 200
+        warning = next(line for line in process.stderr if line.startswith("warning: -ngl: 99 has no effect"))
+        assert warning.endswith("(model b)\n")
+
+
 @pytest.mark.parametrize(
     ("given", "names"),
     [
