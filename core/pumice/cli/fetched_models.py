@@ -4,42 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pumice.hub import ClientFetch
 
 
-class Download:
-    """A download requested by a client of a server, in a thread of the caller.
+class Fetched(NamedTuple):
+    """A model that was fetched."""
 
-    Raises:
-        UnknownModelError: the name matches no model; paths of this machine are not accepted.
-    """
+    loads_as: str  # a name of the catalogue that has options, or the file's path
+    size: int  # bytes of the file, or of its first part
+    files: frozenset[Path]  # all files, links resolved
+    new_files: frozenset[Path]  # those that were not on this machine before
 
-    def __init__(self, model: str) -> None:
-        from pumice.hub import ClientFetch
 
-        self._model = model
-        self._fetch = ClientFetch(model)
-        self.loads_as = model  # after the download: a catalogue name with options, or the file's path
-        self.files: frozenset[Path] = frozenset()  # all files of the model, links resolved
-        self.new_files: frozenset[Path] = frozenset()  # those that were not on this machine before
+def run_fetch(fetching: ClientFetch, progress: Callable[[str, int, int], None]) -> Fetched:
+    """Fetch a model, as ``ClientFetch.run``."""
+    from pumice.hub.store import stored_models
 
-    def run(self, progress: Callable[[str, int, int], None]) -> Path:
-        """Download the model and return its file. Raises HubError.
-
-        Args:
-            progress: called with the file's name, the bytes downloaded, and the total bytes.
-        """
-        from pumice.hub.store import stored_models
-
-        before = {file.resolve() for model in stored_models() for file in model.files}
-        located = self._fetch.run(progress)
-        self.files = stored_files(self._model)
-        self.new_files = self.files - before
-        self.loads_as = str(located.path) if located.options is None else self._model
-        return located.path
-
-    def abort(self) -> None:
-        """End ``run``, which then raises HubError. Any thread may call this."""
-        self._fetch.abort()
+    before = {file.resolve() for model in stored_models() for file in model.files}
+    path, options = fetching.run(progress)
+    files = stored_files(fetching.model)
+    loads_as = str(path) if options is None else fetching.model
+    return Fetched(loads_as, path.stat().st_size, files, files - before)
 
 
 def stored_files(model: str) -> frozenset[Path]:

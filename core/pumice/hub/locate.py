@@ -61,7 +61,7 @@ class ClientFetch:
     """
 
     def __init__(self, model: str) -> None:
-        self._model = model
+        self.model = model
         self._abort = Abort()
         self._name, self._options = resolve_name(model, load_config(), paths=False)
         if isinstance(self._name, WebName) and self._options is None:
@@ -84,11 +84,11 @@ class ClientFetch:
         except UnknownModelError:
             raise
         except AbortedError as error:
-            _logger.info("%s: %s", self._model, error)
+            _logger.info("%s: %s", self.model, error)
             raise
         except HubError as error:
             _logger.error("%s", error)
-            raise HubError(f"{self._model}: the model cannot be fetched; see the server's log") from None
+            raise HubError(f"{self.model}: the model cannot be fetched; see the server's log") from None
 
     def abort(self) -> None:
         """Abort ``run``. Thread-safe."""

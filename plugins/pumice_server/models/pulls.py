@@ -7,13 +7,13 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
 import pumice
-from pumice.cli.fetched_models import Download
+from pumice.cli.fetched_models import Fetched, run_fetch
+from pumice.hub import ClientFetch
 from pumice_server.pools import PULLS, Place
 
 _PROGRESS_SECONDS = 0.1  # between two reports to a client
@@ -27,22 +27,13 @@ class PullProgress(NamedTuple):
     total: int
 
 
-class Pulled(NamedTuple):
-    """A model that was fetched."""
-
-    loads_as: str
-    size: int  # bytes
-    files: frozenset[Path]  # all files, links resolved
-    new_files: frozenset[Path]  # files that came with the download; not those that were here before
-
-
 class Pull:
     """One download in a daemon thread."""
 
-    def __init__(self, download: Download) -> None:
+    def __init__(self, fetching: ClientFetch) -> None:
         self.n_clients = 0
-        self.result: asyncio.Future[Pulled] = asyncio.get_running_loop().create_future()
-        self._download = download
+        self.result: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
+        self._fetching = fetching
         self._aborted = False
         self._progress: PullProgress | None = None
         self._loop = asyncio.get_running_loop()
@@ -53,7 +44,7 @@ class Pull:
 
     def abort(self) -> None:
         self._aborted = True
-        self._download.abort()
+        self._fetching.abort()
 
     async def follow(self) -> AsyncIterator[PullProgress]:
         """Yield the latest progress. Raises the errors of fetching."""
@@ -66,12 +57,9 @@ class Pull:
         self.result.result()
 
     def _run(self, ended: Callable[[], None]) -> None:
-        outcome: Pulled | Exception
+        outcome: Fetched | Exception
         try:
-            path = self._download.run(self._tell)
-            outcome = Pulled(
-                self._download.loads_as, path.stat().st_size, self._download.files, self._download.new_files
-            )
+            outcome = run_fetch(self._fetching, self._tell)
         except Exception as error:
             outcome = error
         with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
@@ -80,7 +68,7 @@ class Pull:
     def _tell(self, what: str, done: int, total: int) -> None:
         self._progress = PullProgress(what, done, total)
 
-    def _end(self, outcome: Pulled | Exception, ended: Callable[[], None]) -> None:
+    def _end(self, outcome: Fetched | Exception, ended: Callable[[], None]) -> None:
         ended()
         if isinstance(outcome, Exception):
             stopping = HTTPException(503, "the server is stopping; the downloaded part of the model is kept")
@@ -108,7 +96,7 @@ class Pulls:
                 raise HTTPException(503, "the server is stopping")
             place = PULLS.take()
             try:
-                pull = Pull(Download(name))
+                pull = Pull(ClientFetch(name))
             except pumice.UnknownModelError as error:
                 place.release()
                 raise HTTPException(400, str(error)) from None

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 import pumice
+from pumice.cli.fetched_models import Fetched
 from pumice.cli.named_models import configured_loras, for_other_models
 from pumice.plugin.unstable import ModelSpec
 from pumice_server.errors import no_model
@@ -23,7 +24,7 @@ from pumice_server.limits import MAX_MODELS
 from pumice_server.models.model_loading import ModelLoading
 from pumice_server.models.model_service import BEAT_SECONDS, ModelService
 from pumice_server.models.options import generation_options
-from pumice_server.models.pulls import Pulled, Pulls
+from pumice_server.models.pulls import Pulls
 from pumice_server.models.request_view import View
 from pumice_server.models.served_model import Change, Load, ServedModel, State
 from pumice_server.models.service import Service
@@ -107,13 +108,13 @@ class Models(ModelLoading):
         if len(self.served_models) + len(coming) > MAX_MODELS:
             raise HTTPException(503, f"{MAX_MODELS} models are served or being fetched already: delete others")
 
-    async def add(self, name: str, pulled: Pulled) -> None:
+    async def add(self, name: str, fetched: Fetched) -> None:
         """Serve another model, which a client has fetched, unless its name is known already."""
-        spec = ModelSpec([name], pulled.loads_as, self.other_options, pulled.size)
+        spec = ModelSpec([name], fetched.loads_as, self.other_options, fetched.size)
         scales = await FACTS(configured_loras, spec.path, spec.options)
         if self.known(name) is None:
-            by_clients = pulled.new_files.union(*(other.fetched for other in self.served_models))
-            served_model = ServedModel(spec, self.settings.keep_alive, pulled.files & by_clients)
+            by_clients = fetched.new_files.union(*(other.fetched for other in self.served_models))
+            served_model = ServedModel(spec, self.settings.keep_alive, fetched.files & by_clients)
             served_model.defaults, served_model.scales = default_variant(spec.path), scales
             self.served_models.append(served_model)
             self.events.tell("models_reload", "*")
