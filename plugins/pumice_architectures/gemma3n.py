@@ -5,6 +5,8 @@ AltUp is Baykal et al. 2023, arXiv:2301.13310; LAuReL is Menghani et al. 2024, a
 
 from __future__ import annotations
 
+import math
+
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear, softcap, width
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
@@ -16,7 +18,7 @@ N_STREAM = 4
 N_CACHED = 20  # layers with keys and values
 N_SPARSE = 10  # layers with sparse feed-forward activations
 SPARSE_AT = 1.6448533535003662  # threshold of the sparse activations in standard deviations above the mean
-SOFTCAP = 30.0  # files lack these five
+SOFTCAP = 30.0  # files may lack these five
 
 
 class Gemma3n(SharedCaches):
@@ -24,7 +26,8 @@ class Gemma3n(SharedCaches):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.n_cached = min(N_CACHED, self.n_layer)
+        n_shared = hparams.get_int("attention.shared_kv_layers", max(self.n_layer - N_CACHED, 0))
+        self.n_cached = max(self.n_layer - n_shared, 1)
         self.media_rules = MediaRules(pads=True)
 
     def build(self, g: GraphBuilder) -> Tensor:
@@ -41,7 +44,7 @@ class Gemma3n(SharedCaches):
         return self.head(g, g.sum(self.apart(streams), axis=-2) * (1 / N_STREAM))
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return softcap(g, super().head(g, x), SOFTCAP)
+        return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", SOFTCAP))
 
     def mapped(self, g: GraphBuilder, name: str, x: Tensor, like: Tensor) -> Tensor:
         """Map ``x [t, 3 n_embd]`` by a matrix per stream but the first; the results get the norm of ``like``."""
@@ -93,7 +96,16 @@ class Gemma3n(SharedCaches):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         gate, up = (linear(g, x, blk + name, self.n_ff(i)) for name in ("ffn_gate", "ffn_up"))
-        return linear(g, g.gelu(largest(g, gate) if i < N_SPARSE else gate) * up, blk + "ffn_down", self.n_embd)
+        threshold = self.threshold(i)
+        if math.isfinite(threshold):
+            gate = largest(g, gate, threshold)
+        return linear(g, g.gelu(gate) * up, blk + "ffn_down", self.n_embd)
+
+    def threshold(self, i: int) -> float:
+        """Return the threshold of sparse activations in standard deviations above the mean, or -inf."""
+        if f"{self.hparams.architecture}.activation_sparsity_scale" in self.hparams.metadata:
+            return float(self.hparams.per_layer("activation_sparsity_scale", self.n_layer)[i])
+        return SPARSE_AT if i < N_SPARSE else -math.inf
 
     def window(self, i: int) -> int:
         return sliding_window(self.hparams, None) if is_sliding(self.hparams, i, period=5) else 0
@@ -112,9 +124,9 @@ def length(g: GraphBuilder, x: Tensor) -> Tensor:
     return g.sqrt(g.sum(x * x, axis=-1, keepdims=True))
 
 
-def largest(g: GraphBuilder, x: Tensor) -> Tensor:
-    """Return the excess of ``x [t, n]`` over the threshold above its mean: one value in twenty if normal."""
+def largest(g: GraphBuilder, x: Tensor, threshold: float) -> Tensor:
+    """Return the excess of ``x [t, n]`` over ``threshold`` standard deviations above its mean."""
     n = width(x)
     centred = x + g.sum(x, axis=-1, keepdims=True) * (-1 / n)
     deviation = g.sqrt(g.sum(centred * centred, axis=-1, keepdims=True) * (1 / max(1, n - 1)))
-    return g.relu(centred + deviation * -SPARSE_AT)
+    return g.relu(centred + deviation * -threshold)

@@ -57,7 +57,8 @@ class SharedCaches(Decoder):
     def sliding_rope(self, g: GraphBuilder, i: int) -> Rope:
         """Return unscaled RoPE with the base of sliding layers."""
         rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox, sliding=True)
-        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
+        base = frequency_base(self.hparams, "rope.freq_base_swa")
+        return replace(rope, freq_base=base, freq_scale=1.0, attn_factor=1.0)
 
 
 def layer_inputs(g: GraphBuilder, x: Tensor, n_layer: int, n_values: int, eps: float) -> Tensor:

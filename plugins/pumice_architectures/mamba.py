@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import Decoder, recurrent
+from pumice_architectures.epsilons import inner_eps
 
 
 class Mamba(Decoder):
@@ -14,7 +15,7 @@ class Mamba(Decoder):
         return x + recurrent.mamba(g, h, blk, space, self.bare_norm if norms else None)
 
     def bare_norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        return g.rms_norm(x, None, self.eps)
+        return g.rms_norm(x, None, inner_eps(self.hparams, self.eps))
 
 
 class Mamba2(Decoder):

@@ -210,7 +210,9 @@ def make_variants(cases: dict[str, Stored]) -> None:
     for name, values in variants.items():
         with tempfile.TemporaryDirectory() as folder:
             write_case(Path(folder), cases[name] | {"config": cases[name]["config"] | values})
-            logits[name] = logits_of(load(Path(folder), cases[name]["class"]), PROMPT)[-1].astype(np.float16)
+            logits[name] = logits_of(load(Path(folder), cases[name]["config"]["architectures"][0]), PROMPT)[-1].astype(
+                np.float16
+            )
     np.savez_compressed(FIXTURES / "variants.npz", **logits)
 
 

@@ -105,6 +105,8 @@ class Conversion:
     """Changes of tensors, before ``convert``: end of the normalized name -> function of the tensor."""
     interleaves = False
     """True if rows of queries and keys are halves of each head, which become pairs."""
+    n_interleaved = 0
+    """Number of the first rows of each head of which that is so; 0 for all."""
     dropped: tuple[str, ...] = ()
     """Prefixes of the names of tensors that are not converted."""
     float32: Collection[str] = FLOAT32
@@ -252,7 +254,7 @@ class Conversion:
             return tensor
         n_head = self.config.need("num_attention_heads", "n_heads")
         n_head_kv = self.config.first("num_key_value_heads", "n_kv_heads") or n_head
-        return tensor.interleave_rope(n_head if name.endswith(QUERIES) else n_head_kv)
+        return tensor.interleave_rope(n_head if name.endswith(QUERIES) else n_head_kv, self.n_interleaved)
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         """Yield tensors that the checkpoint does not have, such as factors of rotary frequencies."""

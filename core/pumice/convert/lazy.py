@@ -103,12 +103,18 @@ class LazyTensor:
         """Return the biased exponents of powers of two, as in E8M0 and float32."""
         return self.map(lambda x: np.ascontiguousarray(x, np.float32).view(np.uint32) >> 23 & 0xFF)
 
-    def interleave_rope(self, n_head: int) -> LazyTensor:
-        """Reorder the rows of each head for RoPE.
+    def interleave_rope(self, n_head: int, n_rot: int = 0) -> LazyTensor:
+        """Reorder the rows of each head for RoPE, or the first ``n_rot`` of them.
 
         GGUF's llama rotates the pairs ``(2i, 2i + 1)``, Hugging Face's ``(i, i + d/2)`` (Su et al. 2021,
         arXiv:2104.09864).
         """
+        n_rows = self.shape[0] // n_head
+        if n_rot not in (0, n_rows):
+            heads = self.reshape(n_head, n_rows, *self.shape[1:])
+            turned, others = heads.split(n_rot, n_rows - n_rot, axis=1)
+            pairs = turned.reshape(n_head * n_rot, *self.shape[1:]).interleave_rope(n_head).reshape(*turned.shape)
+            return concatenate([pairs, others], axis=1).reshape(*self.shape)
         parts = self.reshape(n_head, 2, self.shape[0] // n_head // 2, *self.shape[1:])
         return parts.transpose(0, 2, 1, *range(3, len(parts.shape))).reshape(*self.shape)
 

@@ -109,7 +109,7 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
             name = next((name for name in names if rope.get(name) is not None), None)
             if name is not None:
                 values[f"rope.scaling.{key}"] = _checked(config, name, rope[name])
-        if rope.get("truncate") is False:
+        if config.rope.get("truncate") is False:  # transformers does not read it in settings for kinds of layers
             values["rope.scaling.yarn_truncate"] = False
         own = 1 + 0.1 * math.log(values["rope.scaling.factor"])  # which a file's factor multiplies
         if (magnitude := _magnitude(config, rope, values["rope.scaling.factor"])) != own:

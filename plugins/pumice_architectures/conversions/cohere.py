@@ -81,7 +81,7 @@ class Cohere2MoE(Conversion):
         metadata = super().metadata() | {
             "attention.sliding_window_pattern": sliding_layers(c),
             "leading_dense_block_count": c.first("first_k_dense_replace") or 0 if n_dense is None else n_dense,
-            "expert_weights_norm": bool(c.first("norm_topk_prob")),
+            "expert_weights_norm": bool(c.first("norm_topk_prob")) or c.first("expert_selection_fn") == "softmax",
         }
         if n_shared := c.first("num_shared_experts"):
             metadata["expert_shared_count"] = n_shared

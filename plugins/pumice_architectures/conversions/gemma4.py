@@ -30,6 +30,7 @@ class Gemma3n(Gemma3):
     """Gemma 3n: per-layer embeddings, several residual streams (AltUp), low-rank residuals (LAuReL)."""
 
     architecture = "gemma3n"
+    needed = {"altup_num_inputs": 4, "altup_active_idx": 0, "altup_correct_scale": True}
     norm_offset = 0.0
     renames = {"_scale$": "_scale.weight"}
     STREAMS = ("altup_unembed_projections", "altup_projections")

@@ -34,9 +34,9 @@ class ChatGLM(Conversion):
             "block_count": self.n_layer,
             "attention.head_count": n_head,
             "attention.head_count_kv": c.first("multi_query_group_num", "num_key_value_heads") or n_head,
-            "attention.layer_norm_rms_epsilon": float(c.first("layernorm_epsilon") or 1e-5),
+            "attention.layer_norm_rms_epsilon": float(c.first("layernorm_epsilon", "rms_norm_eps") or 1e-5),
             "rope.dimension_count": int(head_dim * float(c.whole_rope.get("partial_rotary_factor", 0.5))),
-            "rope.freq_base": 10000.0 * (c.first("rope_ratio") or 1),
+            "rope.freq_base": float(c.whole_rope.get("rope_theta", 10000.0)) * (c.first("rope_ratio") or 1),
         }
 
     def other_metadata(self) -> dict[str, Any]:
@@ -129,6 +129,7 @@ class GLMDSA(GLM4MoELite):
     """GLM 5: attention to positions that an indexer selects."""
 
     architecture = "glm-dsa"
+    needed = GLM4MoELite.needed | {"scoring_func": "sigmoid"}
     integers = {**DeepSeek3.integers, **INDEXER}
 
     def has_magnitude(self, rope: dict[str, Any]) -> bool:

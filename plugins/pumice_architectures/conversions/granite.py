@@ -17,7 +17,7 @@ from pumice.plugin.convert import (
     sliding_layers,
 )
 from pumice_architectures.conversions.llama import Llama
-from pumice_architectures.conversions.mamba import mamba2_tensor
+from pumice_architectures.conversions.mamba import check_steps, mamba2_tensor
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,10 @@ class GraniteSWA(Granite):
             "attention.sliding_window": c.first("sliding_window") or 128,
             "attention.sliding_window_pattern": windows,
         }
+        if thetas := set(c.first("layer_rope_theta") or ()):
+            if len(thetas) > 1 or not all(thetas):
+                raise ConvertError(f"{c.path}: unsupported 'layer_rope_theta': it differs between layers")
+            metadata["rope.freq_base"] = float(thetas.pop())
         if c.first("no_rope_layers"):
             metadata["attention.rope_pattern"] = [bool(has_rope) for has_rope in c["no_rope_layers"]]
         if c.model_class.startswith("GraniteMoe") and c.first("shared_intermediate_size"):
@@ -169,6 +173,12 @@ class GraniteHybrid(GraniteMoE):
         plain = "granitemoe" if self.config.first("num_experts_per_tok", "num_experts_per_token") else "granite"
         self.architecture = "granitehybrid" if has_states else plain
         self.n_vocab_multiple = 8 if has_states else 1
+        is_part = "partial_rotary_factor" in self.config.whole_rope
+        self.n_interleaved = self.n_rot() if is_part else self.config.first("attn_rotary_emb") or 0
+
+    def check_config(self) -> None:
+        super().check_config()
+        check_steps(self.config)
 
     def _attention_layers(self) -> list[int]:
         c = self.config
@@ -182,7 +192,11 @@ class GraniteHybrid(GraniteMoE):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         has_states = self.architecture == "granitehybrid"
-        rope = c.model_class.startswith("Bamba") or not has_states
+        rope = c.model_class.startswith("Bamba") or c.first("position_embedding_type") == "rope"
+        if not rope and not has_states:
+            raise ConvertError(
+                f"{c.path}: unsupported 'position_embedding_type': without Mamba layers it must be 'rope'"
+            )
         n_head_kv = c.need("num_key_value_heads")
         attention = set(self.attention_layers)
         metadata = super().metadata() | {
@@ -194,8 +208,8 @@ class GraniteHybrid(GraniteMoE):
             "attention.head_count_kv": [n_head_kv if i in attention else 0 for i in range(self.n_layer)],
             "rope.scaling.finetuned": rope,
         }
-        if rotated := c.first("attn_rotary_emb"):
-            metadata["rope.dimension_count"] = rotated
+        if self.n_interleaved:
+            metadata["rope.dimension_count"] = self.n_interleaved
         return metadata if rope else metadata | {"context_length": 1 << 20}
 
     @property

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, concatenate, in_layers
+from pumice.plugin.convert import Conversion, ConvertError, Folder, HFConfig, LazyTensor, concatenate, in_layers, number
 
+INNER_EPS = "attention.inner_norm_rms_epsilon"
 ANY_CONTEXT = 1 << 20  # tokens; recurrent states have no limit
 
 
@@ -50,7 +52,14 @@ class Mamba(Conversion):
             "ssm.time_step_rank": c.first("time_step_rank", "dt_rank") or -(-n_embd // 16),
             "attention.layer_norm_rms_epsilon": float(c.first("layer_norm_epsilon", "rms_norm_eps") or 1e-5),
             "ssm.dt_b_c_rms": c.get("model_type") == "falcon_mamba",
-        }
+        } | ({} if c.first("mixer_rms_eps") is None else {INNER_EPS: number(c, "mixer_rms_eps")})  # fmt: skip
+
+
+def check_steps(config: HFConfig) -> None:
+    """Raise ConvertError if time steps are limited, which no graph does."""
+    least, most = config.first("time_step_limit") or (0.0, math.inf)
+    if least or most not in (math.inf, {"__float__": "Infinity"}):
+        raise ConvertError(f"{config.path}: unsupported 'time_step_limit': {[least, most]}, expected [0, Infinity]")
 
 
 class Mamba2(Conversion):
@@ -64,6 +73,10 @@ class Mamba2(Conversion):
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_vocab_multiple = self.config.first("pad_vocab_size_multiple") or 16
+
+    def check_config(self) -> None:
+        super().check_config()
+        check_steps(self.config)
 
     @property
     def n_group(self) -> int:
@@ -120,6 +133,7 @@ class FalconH1(Mamba2):
     """Falcon H1: Mamba 2 and attention in parallel; multipliers are folded into the weights."""
 
     architecture = "falcon-h1"
+    needed = {"attention_bias": False}
     vocabularies = ["bpe"]
     pre_tokenizers = ["falcon-h1"]
 
@@ -139,6 +153,11 @@ class FalconH1(Mamba2):
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.n_vocab_multiple = 1
+
+    def check_config(self) -> None:
+        super().check_config()
+        if self.config.first("mamba_rms_norm") and self.config.get("mamba_norm_before_gate", True):
+            raise ConvertError(f"{self.config.path}: unsupported 'mamba_norm_before_gate': True, expected False")
 
     def _multipliers(self) -> dict[str, tuple[float, ...]]:
         """Return multipliers by part of a tensor's name; the first match applies."""
@@ -165,9 +184,11 @@ class FalconH1(Mamba2):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         ((new, made),) = super().convert(name, tensor)
+        if new == "token_embd.weight" and "lm_head.weight" not in self.folder.tensors:
+            yield "output.weight", tensor * self._multipliers()["lm_head"][0]
         multipliers = next((numbers for part, numbers in self._multipliers().items() if part in name), ())
-        for number in multipliers:
-            made = made * number
+        for multiplier in multipliers:
+            made = made * multiplier
         yield new, self._by_part(made) if ".in_proj." in name else made
 
     def _by_part(self, tensor: LazyTensor) -> LazyTensor:

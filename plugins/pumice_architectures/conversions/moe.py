@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, LazyTensor, in_layers, sliding_layers
+from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, ConvertError, LazyTensor, in_layers, sliding_layers
 
 
 class DBRX(Conversion):
@@ -18,6 +18,11 @@ class DBRX(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         ffn, attention = c["ffn_config"], c["attn_config"]
+        activation = (ffn.get("ffn_act_fn") or {}).get("name", "silu")
+        if ffn.get("moe_normalize_expert_weights", 1) != 1 or activation != "silu":
+            raise ConvertError(
+                f"{c.path}: unsupported 'ffn_config': 'moe_normalize_expert_weights' must be 1, and SiLU"
+            )
         return {
             "block_count": self.n_layer,
             "context_length": c.need("max_seq_len"),

@@ -34,7 +34,7 @@ class NemotronH(Conversion):
     """Nemotron H: each layer is Mamba 2, attention, or a feed-forward block, with or without experts."""
 
     architecture = "nemotron_h"
-    needed = {"mlp_hidden_act": "relu2"}
+    needed = {"mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "time_step_min": 0.001}
     pre_tokenizers = ["tekken", "llama-bpe", "gpt-2"]
     n_vocab_multiple = 8
     n_draft_name = "num_nextn_predict_layers"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, ConvertError, LazyTensor
+
+logger = logging.getLogger("pumice")
 
 
 class Phi2(Conversion):
@@ -73,3 +76,8 @@ class PhiMoE(Phi3):
     """Phi 3.5 with experts."""
 
     architecture = "phimoe"
+
+    def check_config(self) -> None:
+        super().check_config()
+        logger.warning("%s: experts get weights as in llama.cpp, not by SparseMixer; results differ from the original "
+                       "model's", self.config.path)  # fmt: skip

