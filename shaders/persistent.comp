@@ -23,23 +23,21 @@
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_integer_dot_product : require
 #extension GL_EXT_shader_16bit_storage : require
-#ifdef GENERAL // any shape, with products of persistent_general.glsl
-#define FAMILY 3
-#endif
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
-#if FAMILY >= 2
+#ifndef BY_PLACE
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #endif
 
 // The variant for one family of models has its constants as macros, and its products written out by tools/straight_line.py.
 // Variants with experts (WITH_EXPERTS) have other products, persistent_experts.glsl; FFN is the width of all experts of a token.
-// Weights of FAMILY 3 may lie in any number of buffers, and are found by address, those of FAMILY 2 by their offset.
+// Those for any shape (GENERAL) have the products of persistent_general.glsl. Weights may lie in any number of buffers, and are
+// found by address, unless they lie in one (BY_PLACE).
 #if defined(GENERAL)
 #include "persistent_general_constants.glsl"
 #else
 layout(local_size_x = THREADS) in;
-#if FAMILY >= 2
+#ifndef BY_PLACE
 layout(constant_id = 4) const uint LAYERS = 2u;
 layout(constant_id = 10) const uint VOCAB = 256u;
 #endif
@@ -50,13 +48,13 @@ layout(constant_id = 21) const uint TOKENS = 4u; // most tokens of a step
 layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all tokens are in shared memory
 #endif
 
-// Software devices compute FAMILY 2: with experts, units are loops there, which their compilers need; all subgroups enter a loop.
-#if FAMILY == 2 && defined(WITH_EXPERTS)
+// On software devices (SOFTWARE) all subgroups enter a loop, and units of experts are loops, which their compilers need.
+#if defined(SOFTWARE) && defined(WITH_EXPERTS)
 #define EACH_UNIT [[dont_unroll]]
 #else
 #define EACH_UNIT [[unroll]]
 #endif
-#if FAMILY == 2
+#if defined(SOFTWARE)
 #define WITH_OTHERS true
 #elif !defined(GENERAL)
 #define WITH_OTHERS false
@@ -64,7 +62,7 @@ layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all
 
 // Single tokens of a family whose weights lie in one buffer: angles are computed once a token, and up is read into the L2
 // cache while the attention of others is awaited.
-#if FAMILY == 1 && !defined(SEVERAL)
+#if defined(BY_PLACE) && !defined(SEVERAL)
 #define HASTENED
 #endif
 
@@ -73,7 +71,7 @@ layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all
 #ifndef SEVERAL
 #include "ranks.glsl"
 #endif
-#if FAMILY == 3
+#ifndef BY_PLACE
 layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly buffer Codes { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly buffer Bits { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 2) restrict readonly buffer Scales { uint16_t v[]; };
@@ -84,12 +82,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly 
 #define BITS(PLACE, I) Bits(PLACE).v[I]
 #define SCALES(PLACE, I) uint(Scales(PLACE).v[I])
 #define SUPERS(PLACE, I) Supers(PLACE).v[I]
+layout(std430, set = 0, binding = 3) restrict readonly buffer Addresses { uvec2 addresses[]; };
 #else
-#define FLOATS(PLACE, I) uintBitsToFloat(a4[uint(PLACE >> 4) + I])
-#define CODES(PLACE, I) a4[uint(PLACE >> 4) + I]
-#define BITS(PLACE, I) a2[uint(PLACE >> 3) + I]
-#define SCALES(PLACE, I) uint(a_halves[uint(PLACE >> 1) + I])
-#define SUPERS(PLACE, I) a1[uint(PLACE >> 2) + I]
 layout(std430, set = 0, binding = 1) restrict readonly buffer A4 { uvec4 a4[]; };
 layout(std430, set = 0, binding = 1) restrict readonly buffer A2 { uvec2 a2[]; };
 layout(std430, set = 0, binding = 1) restrict readonly buffer A1 { uint a1[]; };
@@ -97,14 +91,6 @@ layout(std430, set = 0, binding = 1) restrict readonly buffer AH { uint16_t a_ha
 #ifdef HASTENED
 layout(std430, set = 0, binding = 1) volatile readonly buffer AV { uint a_volatile[]; }; // loads of which none is left out
 #endif
-layout(std430, set = 0, binding = 2) restrict readonly buffer B4 { uvec4 b4[]; };
-layout(std430, set = 0, binding = 2) restrict readonly buffer B2 { uvec2 b2[]; };
-layout(std430, set = 0, binding = 2) restrict readonly buffer B1 { uint b1[]; };
-layout(std430, set = 0, binding = 2) restrict readonly buffer BH { uint16_t b_halves[]; };
-#endif
-#if FAMILY >= 2
-layout(std430, set = 0, binding = 3) restrict readonly buffer Addresses { uvec2 addresses[]; };
-#else
 layout(std430, set = 0, binding = 3) restrict readonly buffer Places { uint places[]; };
 #endif
 layout(std430, set = 0, binding = 4) restrict readonly buffer Norms { vec4 norms[]; };
@@ -189,7 +175,7 @@ const uint BIASES_AT = (2u * LAYERS + 1u) * WIDTH + (WITH_HEAD_NORMS ? 2u * LAYE
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
 #else
 const uint ACT_LAYER = ACT_L;
-#if FAMILY >= 2
+#ifndef BY_PLACE
 const uint TABLE_ROW = 8u;
 #else
 const uint TABLE_ROW = 9u; // the address of a cache has two words among places
@@ -1287,7 +1273,7 @@ void find_positions(bool near) {
 
 void find_cells(uint layer) {
     const uint at = TABLE_ROW * layer + 7u;
-#if FAMILY >= 2
+#ifndef BY_PLACE
     cells = addresses[places_at / 2u + at];
 #ifdef WINDOW
     find_positions((cells.x & 1u) != 0u);

@@ -40,9 +40,6 @@ FLAGS = ("", "q6_k", "q5_k", "q4_k", "q3_k", "q8_0")
 """Types by the low bits of a matrix's address, if its type is not the usual one."""
 ADDRESS_FLAGS = 15  # these bits
 
-FAMILY = {"places": 1, "offsets": 2, "addresses": 3}
-"""The macro FAMILY of the shader by how weights are found; only by addresses they lie in any number of buffers."""
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -68,7 +65,7 @@ class Shape:
         share: heads of a workgroup that read the same keys together where positions are many; 1: none do.
         deep: number of positions from which they are many.
         deep_positions: positions that an invocation attends to at a time where they are many.
-        found_by: how weights are found: by "places" of 16 bytes, or by "offsets" or "addresses" in bytes.
+        found_by: how weights are found: by "addresses", or by "places" of 16 bytes in a single buffer.
         experts: experts of a layer; 0: none.
         used: experts of a token.
         head_norms: True if queries and keys have norms.
@@ -153,7 +150,8 @@ class Shape:
         }
         flags |= {"POST_NORMS": self.post_norms, "WHOLE_OUTPUT": self.whole_output, "PADDED": self.is_padded}
         flags |= {f"HAS_{name.upper()}": True for name in (self.type, self.output, *(type for _, type in self.others))}
-        return {"FAMILY": FAMILY[self.found_by], **macros, **{name: 1 for name, is_set in flags.items() if is_set}}
+        flags |= {"BY_PLACE": self.found_by == "places", "SOFTWARE": self.groups == 1}
+        return {**macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
     @property
     def varying(self) -> tuple[str, ...]:

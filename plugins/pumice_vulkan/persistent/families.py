@@ -61,7 +61,7 @@ _of_tests = partial(
     positions=2,
     share=2,
     deep=8,
-    found_by="offsets",
+    found_by="addresses",
 )
 
 

@@ -63,7 +63,7 @@ class _Tables:
     """Data of all layers on the device."""
 
     weights: list[BufferSlice]  # whole buffers
-    places: dict[str, BufferSlice]  # the tables by which weights can be found: places, offsets and addresses
+    places: dict[str, BufferSlice]  # the tables by which weights can be found
     norms: BufferSlice
     cache: BufferSlice  # whole buffer of the first layer's; others may lie in other buffers
 
@@ -314,7 +314,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     used = [output, *(item for layer in (*matrices, *routers) for item in layer)]
     places = {id(item.place.buffer): item.place for item in used}
     caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
-    cells = [_cells(place) + (layer.window > 0) for place, layer in zip(caches, decoder.layers, strict=True)]
+    cells = [_address(place) + (layer.window > 0) for place, layer in zip(caches, decoder.layers, strict=True)]
     rows: list[list[Matrix | int]] = [
         [*row, cell, *router] for row, cell, router in zip(matrices, cells, routers, strict=True)
     ]
@@ -325,29 +325,24 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     narrow: list[list[Matrix | int]] = [
         [*row, cell & 0xFFFFFFFF, cell >> 32] for row, cell in zip(matrices, cells, strict=True)
     ]
-    addresses = {id(place.buffer): place.buffer.address for place in places.values()}
+    have_addresses = all(place.buffer.address for place in places.values())
 
     def word(item: Matrix) -> int:
         return item.place.offset // 4  # units of 16 bytes
 
-    def offset(item: Matrix) -> int:
+    def address(item: Matrix) -> int:
         name = item.format.name
         is_usual = item.format.dense or item.format is usual
-        return 4 * item.place.offset + (0 if is_usual else FLAGS.index(name) if name in FLAGS else ADDRESS_FLAGS)
-
-    def address(item: Matrix) -> int:
-        return addresses[id(item.place.buffer)] + offset(item)
+        return _address(item.place) + (0 if is_usual else FLAGS.index(name) if name in FLAGS else ADDRESS_FLAGS)
 
     def typed_address(item: Matrix) -> int:
-        place = item.place
-        return place.buffer.address + 4 * place.offset + (0 if item.format.dense else type_number(item.format.type))
+        return _address(item.place) + (0 if item.format.dense else type_number(item.format.type))
 
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
     finders = {
         "places": (len(places) == 1, word, [*narrow, last]),
-        "offsets": (len(places) == 1, offset, table),
-        "addresses": (all(addresses.values()), address, table),
-        FOUND_BY: (all(addresses.values()) and _has_types(used), typed_address, typed),
+        "addresses": (have_addresses, address, table),
+        FOUND_BY: (have_addresses and _has_types(used), typed_address, typed),
     }
     return _Tables(
         [_whole(place) for place in places.values()],
@@ -402,9 +397,8 @@ def _row(weight: Weight) -> NDArray[np.float32]:
     return np.asarray(weight.dequantize(), np.float32)
 
 
-def _cells(cache: BufferSlice) -> int:
-    """Return the address of a layer's cache."""
-    return cache.buffer.address + 4 * cache.offset
+def _address(place: BufferSlice) -> int:
+    return place.buffer.address + 4 * place.offset
 
 
 def _whole(place: BufferSlice) -> BufferSlice:
