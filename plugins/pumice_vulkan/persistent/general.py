@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from pumice.plugin import GGMLType, Weight, fixed
 from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.persistent.division import QUANTIZED_TOGETHER
+from pumice_vulkan.persistent.division import GIVEN_TOGETHER, QUANTIZED_TOGETHER
 from pumice_vulkan.persistent.pattern import Decoder
 
 TYPES = ("q4_0", "q4_k", "q6_k")  # in the order of the shader's numbers
@@ -208,101 +209,52 @@ def plans(decoder: Decoder, limits: Limits, device: Device) -> Iterator[General]
         yield model
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Sizes of a decoder's matrices, 0 for those that it lacks.
-
-    Attributes:
-        query: rows of the queries' matrix, of all heads.
-        key: rows of the keys' matrix.
-        dim: values of a head.
-        ffn: gated values of a token.
-        used: experts of a token.
-    """
-
-    width: int
-    query: int
-    key: int
-    dim: int
-    vocabulary: int
-    ffn: int
-    experts: int
-    used: int
-    expert_ffn: int
-
-    @classmethod
-    def of(cls, decoder: Decoder) -> _Sizes:
-        first = decoder.layers[0]
-        (query, width), (key, _) = (fixed(weight.shape) for weight in first.matrices[:2])
-        *stack, ffn, _ = fixed(first.block.matrices[0].shape)
-        return cls(
-            width=width,
-            query=query,
-            key=key,
-            dim=int(first.attention.inputs["q"].shape[-1]),
-            vocabulary=fixed(decoder.output.shape)[0],
-            ffn=ffn * max(first.block.used, 1),
-            experts=stack[0] if stack else 0,
-            used=first.block.used,
-            expert_ffn=ffn if stack else 0,
-        )
-
-    def divided(self, groups: int, lanes: int, warps: int, variant: Variant) -> dict[str, int]:
-        """Return how subgroups divide the products: the fields ``split_*`` and ``rows_*`` of the shader."""
-        blocks = self.width // 32
-        of_q, of_k, of_x = (4 * _ceil(rows // 4, groups) for rows in (self.query, self.key, self.width))
-        of_g = QUANTIZED_TOGETHER * _ceil(_ceil(self.ffn, QUANTIZED_TOGETHER), groups)
-        q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, variant)
-        o = _split(((of_x, self.query // 32, 1),), lanes, warps, variant)
-        g = _split(((of_g, blocks, 2),), lanes, warps, variant)
-        d = _split(((of_x, self.ffn // 32, 1),), lanes, warps, variant)
-        output = _split(((_ceil(self.vocabulary, groups), blocks, 1),), lanes, warps, variant, most=1)
-        splits = {f"split_{name}": split.subgroups for name, split in {"q": q, "o": o, "g": g, "d": d}.items()}
-        first_rows = {
-            f"rows_{name}": split.rows[0] for name, split in {"q": q, "o": o, "g": g, "d": d, "l": output}.items()
-        }
-        return {**splits, **first_rows, "rows_k": q.rows[1]}
+def _divided(sizes: Mapping[str, int], groups: int, lanes: int, warps: int, variant: Variant) -> dict[str, Any]:
+    """Return how subgroups divide the products of a decoder: the fields ``split_*`` and ``rows_*`` of the shader."""
+    width, query, ffn = sizes["width"], sizes["heads"] * sizes["dim"], sizes["ffn"]
+    blocks, rows = width // 32, (query, sizes["kv_heads"] * sizes["dim"], width)
+    of_q, of_k, of_x = (GIVEN_TOGETHER * _ceil(n // GIVEN_TOGETHER, groups) for n in rows)
+    of_g = QUANTIZED_TOGETHER * _ceil(_ceil(ffn, QUANTIZED_TOGETHER), groups)
+    q = _split(((of_q, blocks, 1), (of_k, blocks, 2)), lanes, warps, variant)
+    o = _split(((of_x, query // 32, 1),), lanes, warps, variant)
+    g = _split(((of_g, blocks, 2),), lanes, warps, variant)
+    d = _split(((of_x, ffn // 32, 1),), lanes, warps, variant)
+    output = _split(((_ceil(sizes["vocabulary"], groups), blocks, 1),), lanes, warps, variant, most=1)
+    splits = {f"split_{name}": split.subgroups for name, split in {"q": q, "o": o, "g": g, "d": d}.items()}
+    first_rows = {
+        f"rows_{name}": split.rows[0] for name, split in {"q": q, "o": o, "g": g, "d": d, "l": output}.items()
+    }
+    return {**splits, **first_rows, "rows_k": q.rows[1]}
 
 
 def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
     if not (decoder.is_regular and decoder.is_simple) or not all(_fits(weight) for weight in _matrices(decoder)):
         return None
-    first, software, sizes = decoder.layers[0], device.description.software, _Sizes.of(decoder)
+    software, sizes = device.description.software, decoder.sizes
     lanes, groups = device.subgroup_size, 1 if software else GROUPS
     threads = min(THREADS, WARPS * lanes)
-    heads, kv_heads = sizes.query // sizes.dim, sizes.key // sizes.dim
-    types = {f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()}
-    name = _variant(reduce(or_, types.values()), sizes.experts > 0, software)
+    width, heads, dim, experts = sizes["width"], sizes["heads"], sizes["dim"], sizes["experts"]
+    types: dict[str, Any] = {f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()}
+    name = _variant(reduce(or_, types.values()), experts > 0, software)
     # Where an invocation reads two words of a row of x, GPUs' drivers spill registers, and dispatches are faster.
-    if not name or (max(sizes.width, sizes.query) > 4 * threads and not software):
+    if not name or (max(width, heads * dim) > 4 * threads and not software):
         return None
-    variant = VARIANTS[name]
     return General(
+        **{name: size for name, size in sizes.items() if name in General.__dataclass_fields__},
         threads=threads,
         lanes=lanes,
         groups=groups,
-        layers=len(decoder.layers),
-        width=sizes.width,
-        heads=heads,
-        kv_heads=kv_heads,
-        dim=sizes.dim,
-        ffn=sizes.ffn,
-        vocabulary=sizes.vocabulary,
-        positions=2 if sizes.dim <= 64 else 1,
+        positions=2 if dim <= 64 else 1,
         early=True,
         block_size=limits.block_size,
-        share=_share(heads, kv_heads, sizes.dim, groups, lanes, threads),
+        share=_share(heads, sizes["kv_heads"], dim, groups, lanes, threads),
         deep=8 if software else 512,
         deep_positions=2,
         with_others=software,
-        biases=bool(first.biases),
-        head_norms=bool(first.head_norms),
-        experts=sizes.experts,
-        used=sizes.used,
-        expert_ffn=sizes.expert_ffn,
+        biases=bool(decoder.layers[0].biases),
+        expert_ffn=sizes["ffn"] // sizes["used"] if experts else 0,
         **types,
-        **sizes.divided(groups, lanes, threads // lanes, variant),
-        gelu=first.block.activation == "gelu",
+        **_divided(sizes, groups, lanes, threads // lanes, VARIANTS[name]),
     )
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pumice.plugin import GGMLType, Tensor, Weight
+from pumice.plugin import GGMLType, Tensor, Weight, fixed
 from pumice.plugin.unstable import KVState, Node, Segment
 from pumice_vulkan.fuse import DEFERRED, GROUP
 
@@ -118,6 +118,31 @@ class Decoder:
     def windowed(self) -> Layer | None:
         """The first layer with a window."""
         return next((layer for layer in self.layers if layer.window), None)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Return the fields of a shape (division.py) that the model alone decides, but for types."""
+        first, windowed = self.layers[0], self.windowed
+        (n_query, width), (n_key, _) = (fixed(weight.shape) for weight in first.matrices[:2])
+        dim = int(first.attention.inputs["q"].shape[-1])
+        *experts, ffn, _ = fixed(first.block.matrices[0].shape)
+        return {
+            "layers": len(self.layers),
+            "width": width,
+            "heads": n_query // dim,
+            "kv_heads": n_key // dim,
+            "dim": dim,
+            "ffn": ffn * max(first.block.used, 1),
+            "vocabulary": fixed(self.output.shape)[0],
+            "experts": sum(experts),
+            "used": first.block.used,
+            "head_norms": bool(first.head_norms),
+            "gelu": first.block.activation == "gelu",
+            "post_norms": bool(first.post_norms),
+            "soft_cap": first.soft_cap,
+            "logit_cap": self.logit_cap,
+            "window": windowed.window if windowed else 0,
+        }
 
     @property
     def is_simple(self) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from pumice.plugin import Weight, fixed
+from pumice.plugin import Weight
 from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
@@ -33,7 +32,8 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> I
 
 
 def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: int) -> Iterator[Shape]:
-    model, room = _sizes(decoder, limits, device), device.threadgroup_memory_bytes
+    room, sizes = device.threadgroup_memory_bytes, decoder.sizes
+    model = {**sizes, "lanes": device.subgroup_size, "block_size": limits.block_size}
     types = [[_name(weight) for weight in layer.matrices] for layer in decoder.layers]
     for name, family in FAMILIES.items():
         shape = family.of_rows(rows)
@@ -41,38 +41,10 @@ def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: 
             continue
         if any(getattr(shape, field) != value for field, value in model.items() if field not in family.varying):
             continue
-        shape = replace(shape, family=name, layers=model["layers"], vocabulary=model["vocabulary"])
+        shape = replace(shape, family=name, layers=sizes["layers"], vocabulary=sizes["vocabulary"])
         shape = replace(shape, spills=rows > 1 and shape.shared_bytes > room)
         if shape.computes_rows and shape.shared_bytes <= room:
             yield shape
-
-
-def _sizes(decoder: Decoder, limits: Limits, device: Device) -> dict[str, Any]:
-    """Return the fields of a shape that a model, its cache and its device decide, but for types."""
-    first, windowed = decoder.layers[0], decoder.windowed
-    q, k, *_ = first.matrices
-    dim = int(first.attention.inputs["q"].shape[-1])
-    (n_query, width), (n_key, _), (vocabulary, _) = fixed(q.shape), fixed(k.shape), fixed(decoder.output.shape)
-    *_, ffn, _ = fixed(first.matrices[4].shape)
-    return {
-        "lanes": device.subgroup_size,
-        "layers": len(decoder.layers),
-        "width": width,
-        "heads": n_query // dim,
-        "kv_heads": n_key // dim,
-        "dim": dim,
-        "ffn": ffn * max(first.block.used, 1),
-        "vocabulary": vocabulary,
-        "block_size": limits.block_size,
-        "experts": fixed(first.block.router.shape)[0] if first.block.router is not None else 0,
-        "used": first.block.used,
-        "head_norms": bool(first.head_norms),
-        "gelu": first.block.activation == "gelu",
-        "post_norms": bool(first.post_norms),
-        "soft_cap": first.soft_cap,
-        "logit_cap": decoder.logit_cap,
-        "window": windowed.window if windowed else 0,
-    }
 
 
 def computes(decoder: Decoder, limits: Limits, device: Device) -> bool:
