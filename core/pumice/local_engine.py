@@ -259,14 +259,13 @@ class LocalEngine:
         return tiers
 
     def continuation_logits(
-        self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None
+        self, beginning: Sequence[int], endings: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float32]]:
         """Return the logits before each token of several endings of the same beginning.
 
         Args:
             beginning: Token ids that all endings follow.
             endings: Token ids of each ending.
-            adapters: Scale of each adapter by name; None as configured.
 
         Returns:
             float32 ``[len(ending), n_vocab]`` for each ending.
@@ -276,7 +275,7 @@ class LocalEngine:
         ends = [self._checked("continuation_logits: an ending", ending) for ending in endings]
         if not begun or not all(ends):
             raise RequestError("continuation_logits: the beginning and each ending need a token")
-        scales = self._adapter_names.scales(adapters)
+        scales = self._adapter_names.scales(None)
         self._check_length(len(begun) + max(map(len, ends), default=0))
 
         def each(request: ReadRequest[Rows]) -> None:

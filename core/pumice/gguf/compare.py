@@ -42,8 +42,8 @@ def differences(first: GGUFFile, second: GGUFFile, *, data: bool = True) -> Iter
             yield Difference("tensor", name, describe_tensor(one), change)
 
 
-def describe_value(file: GGUFFile, key: str, most: int = 60) -> str | None:
-    """Return type and value of a metadata key in about ``most`` characters; None if it is missing."""
+def describe_value(file: GGUFFile, key: str) -> str | None:
+    """Return type and value of a metadata key in about 60 characters; None if it is missing."""
     if key not in file.metadata:
         return None
     value = file.metadata[key]
@@ -53,7 +53,7 @@ def describe_value(file: GGUFFile, key: str, most: int = 60) -> str | None:
         name, text = f"{name[:-2]}[{len(value)}]", f"[{items}{', ...' if len(value) > 6 else ''}]"
     else:
         text = repr(value) if isinstance(value, str) else str(value)
-    return f"{name} {text if len(text) <= most else text[: most - 3] + '...'}"
+    return f"{name} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
 def describe_tensor(tensor: ModelTensor | None) -> str | None:
