@@ -1,7 +1,8 @@
-"""A minimum length of the text: end tokens are forbidden until it is reached."""
+"""Forbidden tokens: those that a model's file suppresses, and end tokens before the minimum length of a text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from copy import copy
 
@@ -12,34 +13,29 @@ from pumice.sampler.contract import MaskSampler
 from pumice.sampler.mask import Mask
 
 
-class LeastTokens(MaskSampler):
-    """A sampler that forbids the end tokens before a number of tokens.
+class ForbiddenTokens(MaskSampler):
+    """A sampler that forbids tokens, at any time or before the sequence has a number of tokens.
 
-    A grammar that has ended allows end tokens alone; the text then ends all the same.
+    A grammar that has ended allows end tokens alone; the text then ends even if they are forbidden.
     """
 
-    def __init__(self, n_tokens: int, ends: Collection[int], mask: Mask, n_prompt: int = 0) -> None:
-        """Forbid ``ends``.
+    def __init__(self, tokens: Collection[int], mask: Mask, n_tokens: float = math.inf) -> None:
+        """Forbid ``tokens`` before the sequence has ``n_tokens``, with its prompt.
 
-        Args:
-            n_tokens: Tokens of the text before which no end token may come.
-            ends: End tokens.
-            mask: All tokens but these; several samplers may share it.
-            n_prompt: Accepted tokens that belong to the prompt.
+        ``mask`` has all tokens but these; several samplers may share it.
         """
-        self._n_left = n_tokens + n_prompt
-        self._ends = frozenset(ends)
+        self._tokens = frozenset(tokens)
         self._mask = mask
+        self._n_left = n_tokens
 
     def mask(self) -> NDArray[np.uint32] | None:
         return self._mask if self._n_left > 0 else None
 
     def n_allowed(self, tokens: Sequence[int]) -> int:
-        early = tokens[: max(0, self._n_left)]
-        return next((i for i, token in enumerate(early) if token in self._ends), len(tokens))
+        return next((i for i, token in enumerate(tokens) if i < self._n_left and token in self._tokens), len(tokens))
 
     def accept(self, token: int) -> None:
         self._n_left -= 1
 
-    def fork(self) -> LeastTokens:
+    def fork(self) -> ForbiddenTokens:
         return copy(self)

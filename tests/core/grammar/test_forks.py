@@ -1,5 +1,6 @@
 """Copies of masking samplers advance independently, with the masks that the original has later."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,7 @@ import pytest
 
 from pumice.grammar import BudgetedReasoning, Compiler, Constraint, Grammar, ReasoningBudget, grammar_source
 from pumice.sampler import Chain, MaskSampler, SamplerContext, mask
-from pumice.sampler.least import LeastTokens
-from pumice.sampler.suppressed import Suppressed
+from pumice.sampler.forbidden import ForbiddenTokens
 from pumice_samplers import SAMPLERS
 
 STRING: dict[str, Any] = {"type": "string"}
@@ -46,7 +46,7 @@ def samplers(name: str, compiler: Compiler) -> list[MaskSampler]:
         budget = ReasoningBudget(9, compiler.tokenizer.tokenize_following("</think>"), "<think>", "</think>", True)
         constraint = Constraint(GRAMMARS["reasoning"], compiler)
         return [BudgetedReasoning(budget, compiler.tokenizer, n_vocab, 0, constraint)]
-    more: list[MaskSampler] = [LeastTokens(4, ends, mask.without_tokens(ends, n_vocab)), Suppressed([5, 6], n_vocab)]
+    more = [ForbiddenTokens(some, mask.without_tokens(some, n_vocab), n) for some, n in ((ends, 4), ([5, 6], math.inf))]
     return [Constraint(GRAMMARS[name], compiler), *more]
 
 

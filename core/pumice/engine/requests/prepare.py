@@ -34,10 +34,9 @@ from pumice.errors import PromptTooLongError, PumiceError, RequestError
 from pumice.grammar import BudgetedReasoning, Constraint
 from pumice.proposers import ALONE, COMPUTED, names_of
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
+from pumice.sampler.forbidden import ForbiddenTokens
 from pumice.sampler.functions import Functions, LayerFunctions
-from pumice.sampler.least import LeastTokens
 from pumice.sampler.mask import Mask, without_tokens
-from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 from pumice.wording import unknown_name
 
@@ -247,12 +246,12 @@ class Preparer:
         context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
         first: list[Sampler] = []
         if tokenizer and tokenizer.suppressed:
-            first.append(Suppressed(tokenizer.suppressed, self.n_vocab))
+            first.append(ForbiddenTokens(tokenizer.suppressed, without_tokens(tokenizer.suppressed, self.n_vocab)))
         tokens, rows = media or ([], None)
         spoken = [token for token in tokens if token >= 0] if media else request.prompt
         ends = self._ends(request)
         if late is not None:
-            first.append(LeastTokens(request.min_tokens, ends, late, len(spoken)))
+            first.append(ForbiddenTokens(ends, late, request.min_tokens + len(spoken)))
         first += self._masks_of(request, len(spoken))
         functions = None
         if request.logits_processor or request.stopping_criteria:
