@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pumice.errors import RequestError
 from pumice.grammar.limits import STACK_SIZE, parser_limits
 from pumice.grammar.stack import run_on_stack
+from pumice.grammar.vocabulary import small_vocabulary
 from pumice.isolation import CallLimits, WorkerPool
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _REGEX_ERROR = re.compile(
     r'(?:at .*: invalid regex ".*" \(in regex\): )?regex parse error:\n +(.*)\n[ ^]+\nerror: (.*)[\s\S]*'
 )
 _FORMS = {'{"grammars": [{"json_schema": ': "json_schema", '{"grammars": [{"lark_grammar": "start: /': "regex"}
+_vocabulary = functools.lru_cache(4)(small_vocabulary)
 
 
 class GrammarChecker:
@@ -141,7 +143,7 @@ def whole_problem(payload: Mapping[str, object]) -> str:
     assert isinstance(source, str)
     assert isinstance(n_vocab, int)
     assert isinstance(special, list)
-    vocabulary = _vocabulary(n_vocab, tuple(special))
+    vocabulary = _vocabulary((), tuple(special), n_vocab)
     matcher = run_on_stack(_COMPILER_STACK, lambda: _matcher(vocabulary, source))
     run_on_stack(_MASK_STACK, lambda: _walk(matcher))
     return describe(matcher.get_error()) if matcher.is_error() else ""
@@ -169,28 +171,3 @@ def _walk(matcher: LLMatcher) -> None:
         allowed = [token for token in range(256) if mask[token // 8] >> token % 8 & 1]
         if not allowed or not matcher.consume_token(allowed[len(allowed) // 2]):
             return
-
-
-@functools.lru_cache(4)
-def _vocabulary(n_vocab: int, special: tuple[str, ...]) -> LLTokenizer:
-    from llguidance import LLTokenizer
-
-    wrapper = _Bytes(n_vocab, special)
-    return LLTokenizer(wrapper, eos_token=wrapper.eos_token_id, slices=[])  # type: ignore[arg-type]
-
-
-class _Bytes:
-    """llguidance's interface to a tokenizer of bytes and special tokens."""
-
-    is_tokenizer_wrapper = True
-    bos_token_id = None
-
-    def __init__(self, n_vocab: int, special: tuple[str, ...]) -> None:
-        names = [b"[end]", *(name.encode() for name in special)]
-        names += [b"[%d]" % token for token in range(256 + len(names), n_vocab)]
-        self.tokens = [*(bytes([byte]) for byte in range(256)), *(b"\xff" + name for name in names)]
-        self.eos_token_id = 256
-        self.special_token_ids = list(range(256, len(self.tokens)))
-
-    def __call__(self, text: str) -> list[int]:
-        return list(text.encode())

@@ -36,14 +36,14 @@ def whole_vocabulary(tokenizer: Tokenizer, texts: list[bytes], n_vocab: int) -> 
     return LLTokenizer(wrapper, eos_token=sorted(tokenizer.eog), slices=slices)  # type: ignore[arg-type]
 
 
-def few_words(words: Sequence[bytes]) -> LLTokenizer:
-    """Return a vocabulary of these words, small enough for fast walks.
+def small_vocabulary(words: Sequence[bytes] = (), special: Sequence[str] = (), n_vocab: int = 0) -> LLTokenizer:
+    """Return a vocabulary of words, small enough for fast walks.
 
-    All single bytes and an end-of-text token follow the words.
+    All single bytes, an end-of-text token, special tokens, and others up to ``n_vocab`` follow the words.
     """
     from llguidance import LLTokenizer
 
-    wrapper = _Few(words)
+    wrapper = _Words(words, special, n_vocab)
     return LLTokenizer(wrapper, eos_token=wrapper.eos_token_id, slices=[])  # type: ignore[arg-type]
 
 
@@ -96,17 +96,18 @@ class _Wrapper:
         return {text: [token] for token, text in enumerate(self._texts) if text}
 
 
-class _Few:
-    """llguidance's interface to a tokenizer of few words."""
+class _Words:
+    """llguidance's interface to a tokenizer of words, bytes and special tokens."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, words: Sequence[bytes]) -> None:
-        self.tokens = [*words, *(bytes([byte]) for byte in range(256)), _SPECIAL + b"[end]"]
-        self.eos_token_id = len(self.tokens) - 1
-        self.special_token_ids = [self.eos_token_id]
-        self._n_words = len(words)
+    def __init__(self, words: Sequence[bytes], special: Sequence[str], n_vocab: int) -> None:
+        self._n_words, self.eos_token_id = len(words), len(words) + 256
+        names = [b"[end]", *(name.encode() for name in special)]
+        names += [b"[%d]" % token for token in range(self.eos_token_id + len(names), n_vocab)]
+        self.tokens = [*words, *(bytes([byte]) for byte in range(256)), *(_SPECIAL + name for name in names)]
+        self.special_token_ids = list(range(self.eos_token_id, len(self.tokens)))
 
     def __call__(self, text: str) -> list[int]:
         return [self._n_words + byte for byte in text.encode()]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.grammar.alphabet import Alphabet, representatives
-from pumice.grammar.vocabulary import few_words
+from pumice.grammar.vocabulary import small_vocabulary
 from pumice.sampler.mask import from_bits, n_words
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Words:
         self._n = len(numbers)
         self._numbers = np.full(texts.n_vocab, self._n)  # of each token's word
         self._numbers[: len(words)] = [numbers.get(word, self._n) for word in words]
-        self.vocabulary = few_words([word.encode("utf-8", "surrogateescape") for word in numbers])
+        self.vocabulary = small_vocabulary([word.encode("utf-8", "surrogateescape") for word in numbers])
         self._n_words = n_words(self.vocabulary.vocab_size)
         self._tokens_of = lru_cache(_MASKS)(self._expand)
 
