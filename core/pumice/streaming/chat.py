@@ -28,55 +28,29 @@ class PreparedChat:
     request: Request
 
 
-class _Deltas:
-    """Conversion of pieces to deltas."""
-
-    def __init__(self) -> None:
-        self.audio_tokens = 0
-        self.ended = False
-        self._answer: AnswerBuilder | None = None
-
-    def begin(self, turn: Turn) -> None:
-        """Expect the answer of a turn."""
-        self._answer = turn.answer()
-        self.audio_tokens = turn.prompt.audio_tokens
-
-    @property
-    def answer(self) -> AnswerBuilder:
-        """The answer so far."""
-        assert self._answer is not None  # pieces follow the prompt, with which it begins
-        return self._answer
-
-    @property
-    def tokens(self) -> list[int]:
-        """Tokens of the answer so far."""
-        return self._answer.tokens if self._answer else []
-
-    def take(self, piece: Piece, timings: Timings) -> ChatDelta:
-        """Return the delta of a piece; it may be empty. ``timings`` are those of the sequence so far."""
-        tokens = [] if piece.token is None else [piece.token]
-        logprobs = [
-            TokenLogprob(token, piece.logprobs.logprob, piece.logprobs.top) for token in tokens if piece.logprobs
-        ]
-        delta = self.answer.take(piece.text, tokens, logprobs)
-        if piece.finish_reason is None:
-            return delta
-        self.ended = True
-        return delta.followed_by(self.answer.finish(piece.finish_reason, timings.prompt_tokens, timings.prompt_cached))
-
-
 Progress = Callable[[int, int], None] | None
 S = TypeVar("S", Stream, AsyncStream)
 
 
 class _Answer(Generic[S]):
-    """The stream of an answer's pieces, and their conversion to deltas."""
+    """The stream of an answer's pieces, and their conversion to deltas.
+
+    Attributes:
+        audio_tokens: Tokens of the prompt that are sounds.
+    """
 
     def __init__(self, turn: Turn | None, stream: S) -> None:
-        self._deltas = _Deltas()
         self._stream: S = stream
+        self._ended = False
+        self._answer: AnswerBuilder | None = None
+        self.audio_tokens = 0
         if turn is not None:
-            self._deltas.begin(turn)
+            self._begin(turn)
+
+    def _begin(self, turn: Turn) -> None:
+        """Expect the answer of a turn."""
+        self._answer = turn.answer()
+        self.audio_tokens = turn.prompt.audio_tokens
 
     @property
     def timings(self) -> Timings:
@@ -84,14 +58,9 @@ class _Answer(Generic[S]):
         return self._stream.timings
 
     @property
-    def audio_tokens(self) -> int:
-        """Tokens of the prompt that are sounds."""
-        return self._deltas.audio_tokens
-
-    @property
     def tokens(self) -> list[int]:
         """Tokens of the answer that were read so far."""
-        return self._deltas.tokens
+        return self._answer.tokens if self._answer else []
 
     def end_reasoning(self) -> None:
         """Let the answer follow after the next token of reasoning; needs the option ``reasoning_budget``."""
@@ -100,6 +69,25 @@ class _Answer(Generic[S]):
     def close(self) -> None:
         """Cancel the rest of the generation."""
         self._stream.close()
+
+    def _delta(self, piece: Piece) -> ChatDelta:
+        """Return the delta of a piece; it may be empty."""
+        assert self._answer is not None  # pieces follow the prompt, with which it begins
+        tokens = [] if piece.token is None else [piece.token]
+        logprobs = [
+            TokenLogprob(token, piece.logprobs.logprob, piece.logprobs.top) for token in tokens if piece.logprobs
+        ]
+        delta = self._answer.take(piece.text, tokens, logprobs)
+        if piece.finish_reason is None:
+            return delta
+        self._ended = True
+        timings = self.timings
+        return delta.followed_by(self._answer.finish(piece.finish_reason, timings.prompt_tokens, timings.prompt_cached))
+
+    def _completion(self) -> ChatCompletion:
+        """Return the whole answer, which has ended."""
+        assert self._answer is not None
+        return replace(self._answer.completion(), timings=self.timings)
 
 
 class ChatStream(_Answer[Stream], Iterator[ChatDelta]):
@@ -114,8 +102,8 @@ class ChatStream(_Answer[Stream], Iterator[ChatDelta]):
         return cls(chat.turn, Stream.open(client, chat.request, progress)[0])
 
     def __next__(self) -> ChatDelta:
-        while not self._deltas.ended:
-            delta = self._deltas.take(next(self._stream), self._stream.timings)
+        while not self._ended:
+            delta = self._delta(next(self._stream))
             if not delta.is_empty:
                 return delta
         raise StopIteration
@@ -124,7 +112,7 @@ class ChatStream(_Answer[Stream], Iterator[ChatDelta]):
         """Read to the end and return the whole answer."""
         for _ in self:
             pass
-        return replace(self._deltas.answer.completion(), timings=self._stream.timings)
+        return self._completion()
 
     def __enter__(self) -> ChatStream:
         return self
@@ -157,7 +145,7 @@ class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
 
         def request() -> Request:
             chat = prepare()
-            answer._deltas.begin(chat.turn)
+            answer._begin(chat.turn)
             answer.prompt_tokens = chat.turn.prompt.tokens
             return chat.request
 
@@ -165,8 +153,8 @@ class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
         return answer
 
     async def __anext__(self) -> ChatDelta:
-        while not self._deltas.ended:
-            delta = self._deltas.take(await anext(self._stream), self._stream.timings)
+        while not self._ended:
+            delta = self._delta(await anext(self._stream))
             if not delta.is_empty:
                 return delta
         raise StopAsyncIteration
@@ -174,9 +162,9 @@ class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
     async def ready(self) -> list[ChatDelta]:
         """Wait for the next deltas and return them, merged as far as possible; an empty list after the last."""
         deltas: list[ChatDelta] = []
-        while not deltas and not self._deltas.ended:
+        while not deltas and not self._ended:
             for piece in await self._stream.ready():
-                delta = self._deltas.take(piece, self._stream.timings)
+                delta = self._delta(piece)
                 if deltas and deltas[-1].may_join(delta):
                     deltas[-1] = deltas[-1].followed_by(delta)
                 elif not delta.is_empty:
@@ -191,7 +179,7 @@ class AsyncChatStream(_Answer[AsyncStream], AsyncIterator[ChatDelta]):
         """Read to the end and return the whole answer."""
         while await self.ready():
             pass
-        return replace(self._deltas.answer.completion(), timings=self._stream.timings)
+        return self._completion()
 
     async def __aenter__(self) -> AsyncChatStream:
         return self
