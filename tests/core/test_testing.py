@@ -7,7 +7,6 @@ import pytest
 
 from gguf_files import tiny_llama
 from pumice.plugin import Proposer, Sampler, hookimpl
-from pumice.proposers.ngram import Ngram
 from pumice.testing import check_architecture, check_backend, check_operation, check_proposer, check_sampler
 from pumice_architectures.llama import Llama
 from pumice_cpu import CpuBackend
@@ -116,10 +115,6 @@ def test_a_sampler_that_leaves_nothing_is_found():
 
     with pytest.raises(AssertionError, match="leaves no candidates"):
         check_sampler(Nothing())
-
-
-def test_a_right_proposer_passes():
-    check_proposer(Ngram)
 
 
 def test_a_proposer_of_too_many_tokens_is_found():

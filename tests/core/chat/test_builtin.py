@@ -17,11 +17,3 @@ def test_a_template_writes_what_llama_cpp_writes(name):
     template = with_traits(ChatTemplate(BUILTIN[name], eos="<|endoftext|>" if name == "zephyr" else "</s>"))
     for chat, expected in zip(FIXTURE["chats"], FIXTURE["rendered"][name], strict=True):
         assert template.render([{"role": role, "content": text} for role, text in chat]) == expected
-
-
-@pytest.mark.parametrize("name", BUILTIN)
-def test_every_template_knows_a_system_and_no_tools(name):
-    template = with_traits(ChatTemplate(BUILTIN[name]))
-    assert template.traits.has_system
-    assert not template.traits.has_tools
-    assert not template.traits.wants_parts

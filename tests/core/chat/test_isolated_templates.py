@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import pumice
-from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest, isolated
+from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest
 from pumice.chat.isolated import TemplateWorkers
 from pumice.chat.prompt import PromptJob
 from pumice.chat.template import ChatTemplate
@@ -58,13 +58,6 @@ def read(messages=CHAT, **options):
     return ChatRequest.read(messages, **options)
 
 
-def test_errors_of_a_template():
-    with pytest.raises(RequestError, match="refuses these messages: no"):
-        chat("{{ raise_exception('no') }}").turn(read())
-    with pytest.raises(ModelError, match="not valid Jinja"):
-        chat("{% if %}").turn(read())
-
-
 @pytest.mark.parametrize("name", NESTED)
 def test_a_template_that_is_nested_too_deeply(shared_workers, name):
     """The compilers of Jinja2 and of Python refuse it, or end the worker; the next call does not see that."""
@@ -94,12 +87,6 @@ def test_a_request_that_takes_too_much_leaves_the_template_to_others():
     with pytest.raises(TooExpensiveError, match="takes more than 1 seconds of processor time"):
         one.turn(read([{"role": "user", "content": "<" * 10_000_000}]))
     assert "Hello" in one.text(read())
-
-
-def test_workers_exchange_plain_data():
-    described = isolated.template_workers().describe(ChatTemplate(BUILTIN["chatml"], "<s>", "</s>"))
-    assert described.template.bos == "<s>"
-    assert described.template.traits.has_system
 
 
 def test_a_prompt_that_is_far_too_long_is_not_tokenized(monkeypatch):

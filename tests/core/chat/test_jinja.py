@@ -91,14 +91,9 @@ def test_features_render_as_with_transformers(name):
     assert JinjaTemplate(feature["template"]).render(TEMPLATES["context"]) == feature["text"]
 
 
-@pytest.mark.parametrize("name", BUILTIN)
-def test_built_in_templates_render_as_with_jinja2(name):
-    assert check(BUILTIN[name]) == 16
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_templates_of_families_render_as_with_jinja2(name):
-    assert check(FAMILIES[name]) == 16
+@pytest.mark.parametrize("source", [*BUILTIN.values(), *FAMILIES.values()], ids=[*BUILTIN, *FAMILIES])
+def test_templates_render_as_with_jinja2(source):
+    assert check(source) == 16
 
 
 @pytest.mark.skipif(not OTHERS.is_dir(), reason="PUMICE_CHAT_TEMPLATES names no folder of templates (*.jinja)")

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -35,16 +34,6 @@ def test_parts_are_llama_gguf_splits_byte_for_byte(llama_cpp, model, tmp_path, p
     assert len(paths) > 1
     for path in paths:
         assert path.read_bytes() == (theirs / path.name).read_bytes()
-
-
-def test_llama_gguf_split_merges_our_parts(llama_cpp, model, tmp_path):
-    first, *_ = split(model, tmp_path / "m.gguf", partial(parts_by_number, most=5))
-    llama_cpp("llama-gguf-split", "--merge", first, tmp_path / "merged.gguf")
-    with GGUFFile.open(tmp_path / "merged.gguf") as merged, GGUFFile.open(model) as whole:
-        assert merged.metadata["split.count"] == 0
-        assert list(merged.tensors) == list(whole.tensors)
-        for name, tensor in whole.tensors.items():
-            assert np.array_equal(merged.tensors[name].data, tensor.data)
 
 
 def test_merging_gives_the_file_that_was_split(model, tmp_path):

@@ -126,9 +126,8 @@ def test_every_flipped_bit(valid: Path) -> None:
     content = valid.read_bytes()
     flipped = valid.with_name("flipped.gguf")
     for at in range(GGUFFile.open(valid).tensors["vector"].offset):
-        for bit in (0, 3, 7):
-            flipped.write_bytes(flip(at, bit)(content))
-            read_all(flipped)
+        flipped.write_bytes(flip(at, at % 8)(content))
+        read_all(flipped)
 
 
 @given(st.lists(edits, min_size=1, max_size=4))

@@ -29,13 +29,6 @@ def texts(constraint, compiler):
     return None if mask is None else {compiler.texts[token].decode("utf-8", "replace") for token in tokens_of(mask)}
 
 
-def test_a_grammar_begins_at_once_and_ends_the_text(compiler):
-    constraint = Constraint(Grammar(YES_NO), compiler)
-    assert texts(constraint, compiler) == {"y", "yes", "n"}
-    feed(constraint, compiler, "no")
-    assert texts(constraint, compiler) == {""}
-
-
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20))
 def test_every_text_can_be_demanded(compiler, text):
     """As a literal of GBNF, as a regular expression and as a choice."""

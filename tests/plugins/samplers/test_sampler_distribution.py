@@ -115,11 +115,3 @@ def test_a_token_takes_under_a_millisecond(params: dict[str, Any]) -> None:
 
     ten_tokens()
     assert seconds_of(ten_tokens, 10e-3) < 10e-3
-
-
-def test_the_chi_square_notices_a_wrong_distribution() -> None:
-    chain = build(4, **OFF)
-    logits = np.array([0, 0.1, 0, 0], np.float32)
-    tokens = [chain.sample(logits) for _ in range(8000)]
-    assert fits(tokens, scipy.special.softmax(logits.astype(float)))
-    assert not fits(tokens, np.full(4, 0.25))
