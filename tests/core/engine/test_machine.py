@@ -526,30 +526,6 @@ def closed_references() -> Iterator[None]:
     files.cache_clear()
 
 
-def test_every_kind_of_request_counts_in_the_queue() -> None:
-    machine = EngineMachine()
-    machine.load(False, n_ctx=128, n_parallel=1, n_batch=32, max_queue=1, tier="", finishes=False)
-    try:
-        for _ in range(3):
-            machine.encode(texts=[(0, 64)], pooling="mean", adapter=None, late=False)
-            machine.score(prompt=(0, 64), n_top=0, adapter=None, salt="", late=False)
-        assert len(machine._going) <= 2
-    finally:
-        machine.teardown()
-
-
-def test_commands_do_not_fill_the_queue() -> None:
-    machine = EngineMachine()
-    machine.load(False, n_ctx=128, n_parallel=2, n_batch=32, max_queue=2, tier="", finishes=True)
-    try:
-        machine.encode(texts=[(0, 64)], pooling="mean", adapter=None, late=False)
-        for _ in range(4):
-            machine.client.end_reasoning(0)
-        machine.client.add(machine.model.request([5], max_tokens=1), lambda event: None)
-    finally:
-        machine.teardown()
-
-
 EngineMachine.TestCase.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=25,
