@@ -39,12 +39,11 @@ def about(**facts: Any) -> None:
         line.update(facts)
 
 
-def note(model: str, timings: pumice.Timings) -> None:
+def note(timings: pumice.Timings) -> None:
     """Add the counts and times of a finished sequence to the log line of this context's request."""
     facts = _request.get()
     if facts is None:
         return
-    facts["model"] = model
     facts["prompt_tokens"] = facts.get("prompt_tokens", 0) + timings.prompt_tokens
     facts["cached_tokens"] = facts.get("cached_tokens", 0) + timings.prompt_cached
     facts["generated_tokens"] = facts.get("generated_tokens", 0) + timings.generated_tokens
@@ -62,8 +61,9 @@ def failed(error: Exception) -> None:
     """Log an error of this context's request, of which its client is told little; debug levels add the traceback."""
     facts = _request.get() or {}
     traceback = error if logger.isEnabledFor(logging.DEBUG) else None
-    values = facts.get("method"), facts.get("path"), type(error).__name__, error
-    logger.error("%s %s: %s: %s", *values, exc_info=traceback)
+    model = f" (model {facts['model']})" if "model" in facts else ""
+    values = facts.get("method"), facts.get("path"), model, type(error).__name__, error
+    logger.error("%s %s%s: %s: %s", *values, exc_info=traceback)
 
 
 def end(status: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from pumice.cli.named_models import sharing, warn_of_assumed_template
 from pumice.plugin.unstable import ModelSpec
+from pumice_server import logs
 from pumice_server.answer_types import Properties
 from pumice_server.errors import no_model
 from pumice_server.models.metrics import Metrics
@@ -56,6 +57,7 @@ class ModelLoading:
         Raises HTTPException if the model is not available now, and the errors of loading.
         """
         self.loop = asyncio.get_running_loop()
+        logs.about(model=served_model.name)
         service = self._use(served_model) or await self._wait(served_model)
         try:
             yield service

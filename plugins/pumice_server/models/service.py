@@ -201,12 +201,12 @@ class Service(RequestView):
         for stream in streams:
             stream.close()
             self.shared.end(stream)
-            logs.note(self.name, stream.timings)
+            logs.note(stream.timings)
 
     def note_encoded(self, n_tokens: int, began: float) -> None:
         """Count the tokens of texts that were embedded or ranked from ``began`` on, by the monotonic clock."""
         self.shared.count_encoded(n_tokens, time.monotonic() - began)
-        logs.about(model=self.name, prompt_tokens=n_tokens)
+        logs.about(prompt_tokens=n_tokens)
 
     async def apply_template(self, messages: ChatMessages, options: Mapping[str, Any]) -> str:
         """Return the prompt of a chat as text. Raises RequestError."""

@@ -247,7 +247,9 @@ def test_requests_as_lines_of_json():
         refused = {"prompt": "my password " * 600, "stop": ["my password"], "temperature": "my password"}
         assert post(json=refused).status_code == 400
         assert "password" not in next(lines)
+        assert post(json={"prompt": "Once " * 10_000}).status_code == 400
         line = json.loads(text)
+        assert json.loads(next(lines))["model"] == line["model"]
     assert {name: line[name] for name in ("id", "method", "path", "status", "generated_tokens", "level")} == {
         "id": "mine",
         "method": "POST",
