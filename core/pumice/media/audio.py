@@ -244,13 +244,15 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
 def _without_count(data: bytes) -> tuple[int, bytes]:
     """Return how many samples the header of a FLAC file counts (RFC 9639, 8.2), 0 if unknown, and the file without it.
 
-    libsndfile would leave out the samples after them in silence.
+    libsndfile would leave out the samples after them in silence. A tag behind the sound (ID3v1), at which it would
+    fail, goes too.
     """
     if not data.startswith(b"fLaC"):
         return 0, data
+    end = len(data) - 128 if data[-128:-125] == b"TAG" else None
     rate_and_count = int.from_bytes(data[18:26])
     rate = rate_and_count >> 36 << 36
-    return rate_and_count - rate, data[:18] + rate.to_bytes(8) + data[26:]
+    return rate_and_count - rate, data[:18] + rate.to_bytes(8) + data[26:end]
 
 
 @contextmanager
