@@ -35,6 +35,9 @@
 // found by address, unless they lie in one (BY_PLACE).
 #if defined(GENERAL)
 #include "persistent_general_constants.glsl"
+#elif defined(OPEN)
+layout(local_size_x = THREADS) in;
+#include "persistent_open_constants.glsl"
 #else
 layout(local_size_x = THREADS) in;
 #ifndef BY_PLACE
@@ -170,7 +173,6 @@ const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
 #if defined(GENERAL)
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = EXPERTS > 0u ? 9u : 8u;
-const uint BIASES_AT = (2u * LAYERS + 1u) * WIDTH + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u); // behind norms
 #elif defined(WITH_EXPERTS)
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
 #else
@@ -180,6 +182,9 @@ const uint TABLE_ROW = 8u;
 #else
 const uint TABLE_ROW = 9u; // the address of a cache has two words among places
 #endif
+#endif
+#if defined(GENERAL) || defined(OPEN)
+const uint BIASES_AT = (2u * LAYERS + 1u) * WIDTH + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u); // in `norms`, behind norms
 #endif
 #ifdef SEVERAL
 const uint ACT_TOKEN = LAYERS * ACT_LAYER + WIDTH / 4u; // words of a token
@@ -695,7 +700,7 @@ vec4 octet_half(uvec4 v, uint i) {
 
 vec4 head_four(uint at) { return vec4(heads[at], heads[at + 1u], heads[at + 2u], heads[at + 3u]); }
 
-#ifdef GENERAL
+#if defined(GENERAL) || defined(OPEN)
 #define HEAD_NORMS
 #define IF_HEAD_NORMS if (WITH_HEAD_NORMS)
 #else
@@ -1115,7 +1120,7 @@ void give_heads(uint region, float factor) {
         uint to = wg * OF_Q + row;
         if (row >= OF_Q) to = QUERY + wg * OF_K + row - OF_Q;
         if (row >= OF_Q + OF_K) to = QUERY + KEY + wg * OF_K + row - OF_Q - OF_K;
-#ifdef GENERAL
+#if defined(GENERAL) || defined(OPEN)
         if (BIASES && real) v += norm_number(norms_at + BIASES_AT + here * (QUERY + 2u * KEY) + to);
 #endif
         give_four(real, v, region + ACT_Q + to / 4u);
@@ -1136,7 +1141,7 @@ void give_residual(uint at, uint chunks) {
     }
 }
 
-#if defined(GENERAL) || defined(GELU) // GELU by the tanh is x times a sigmoid, too
+#if defined(GENERAL) || defined(OPEN) || defined(GELU) // GELU by the tanh is x times a sigmoid, too
 #define SLOPE(V) (GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
 #else
 #define SLOPE(V) V

@@ -132,21 +132,21 @@ def _gated(ffn: int, width: int, suffix: str) -> dict[str, tuple[int, ...]]:
 
 
 _SCALES = {"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.1, "logit_scale": 8.0}
-_MIXED = MappingProxyType({"output": GGMLType.Q6_K, "attn_v": GGMLType.Q6_K, "ffn_down": GGMLType.Q6_K})
-_MIXED_EXPERTS = MappingProxyType({**_MIXED, "ffn_down_exps": GGMLType.Q6_K})
+MIXED = MappingProxyType({"output": GGMLType.Q6_K, "attn_v": GGMLType.Q6_K, "ffn_down": GGMLType.Q6_K})
+_MIXED_EXPERTS = MappingProxyType({**MIXED, "ffn_down_exps": GGMLType.Q6_K})
 
 RELATIVES = {
-    "llama": Relative("llama", others=_MIXED), "granite": Relative("granite", tied=True, others=_MIXED, keys=_SCALES),
-    "qwen2": Relative("qwen2", width=512, heads=8, kv_heads=4, biases=True, others=_MIXED),
+    "llama": Relative("llama", others=MIXED), "granite": Relative("granite", tied=True, others=MIXED, keys=_SCALES),
+    "qwen2": Relative("qwen2", width=512, heads=8, kv_heads=4, biases=True, others=MIXED),
     "qwen3": Relative("qwen3", head_norms=True, four=GGMLType.Q4_0),
     "phi3": Relative("phi3", joined=True, others=MappingProxyType({"output": GGMLType.Q6_K})),
-    "gemma": Relative("gemma", tied=True, others=_MIXED),
+    "gemma": Relative("gemma", tied=True, others=MIXED),
     "granitemoe": Relative(
         "granitemoe", experts=10, used=4, expert_ffn=256, tied=True, others=_MIXED_EXPERTS, keys=_SCALES,
     ),
 }  # fmt: skip
 
-GEMMA2 = Relative("gemma2", post_norms=True, tied=True, others=_MIXED)
+GEMMA2 = Relative("gemma2", post_norms=True, tied=True, others=MIXED)
 GEMMA3 = replace(GEMMA2, architecture="gemma3", layers=7, head_norms=True, keys={"rope.freq_base": 1e6})
 
 
@@ -166,7 +166,7 @@ FAMILIES = {
 }
 PUBLISHED = {
     "granite_8b_q4_k_m": Relative(
-        "granite", width=4096, heads=32, kv_heads=8, dim=128, ffn=12800, tied=True, others=_MIXED, keys=_SCALES,
+        "granite", width=4096, heads=32, kv_heads=8, dim=128, ffn=12800, tied=True, others=MIXED, keys=_SCALES,
     ),
     "gemma2_9b_q4_k_m": replace(
         GEMMA2, width=3584, heads=16, kv_heads=8, dim=256, ffn=14336,
@@ -177,6 +177,6 @@ PUBLISHED = {
         keys={**GEMMA3.keys, "attention.sliding_window": 1024},
     ),
     "llama_3b_q4_k_m": Relative(
-        "llama", width=3072, heads=24, kv_heads=8, dim=128, ffn=8192, tied=True, others=_MIXED,
+        "llama", width=3072, heads=24, kv_heads=8, dim=128, ffn=8192, tied=True, others=MIXED,
     ),
 }  # fmt: skip

@@ -28,7 +28,7 @@ from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
-from pumice_vulkan.persistent.families import FAMILIES
+from pumice_vulkan.persistent.families import FAMILIES, OPEN_FAMILIES
 from pumice_vulkan.persistent.general import VARIANTS
 from pumice_vulkan.shaders import INTERFACES
 
@@ -106,6 +106,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
         "decoder": decoders,
+        "open decoder": {name: {name: 1, **shape.macros()} for name, shape in OPEN_FAMILIES.items()},
         "dense decoder of rows": {
             name: {**macros, **FAMILIES[name].of_rows(2).macros()}
             for name, macros in decoders.items()

@@ -36,6 +36,15 @@ MACROS = {
 CONSTANTS = {"layers": 4, "vocabulary": 10, "rows": 21, "shares_gated": 22}
 """Fields of ``Shape`` that are specialization constants of some variants, with their numbers."""
 
+OPEN = {
+    **{name: MACROS[name] for name in ("layers", "width", "heads", "kv_heads", "dim", "ffn", "vocabulary")},
+    **{name: MACROS[name] for name in ("positions", "block_size", "share", "deep", "deep_positions")},
+    "head_norms": "WITH_HEAD_NORMS",
+    "biases": "BIASES",
+    "gelu": "GELU",
+}
+"""Fields of ``Shape`` that may have any value in an open family, and the constants of its shader."""
+
 FLAGS = ("", "q6_k", "q5_k", "q4_k", "q3_k", "q8_0")
 """Types by the low bits of a matrix's address, if its type is not the usual one."""
 ADDRESS_FLAGS = 15  # these bits
@@ -69,6 +78,8 @@ class Shape:
         experts: experts of a layer; 0: none.
         used: experts of a token.
         head_norms: True if queries and keys have norms.
+        biases: True if queries, keys and values have biases.
+        open: True if all sizes are specialization constants of the family's shader (``OPEN``).
         rows: most tokens of a step; 1 is the shader for a single one.
         family: name of the family.
         others: matrices (``pattern.MATRICES``) that may have another type in some layers, with each that they may have.
@@ -104,6 +115,8 @@ class Shape:
     experts: int = 0
     used: int = 0
     head_norms: bool = False
+    biases: bool = False
+    open: bool = False
     rows: int = 1
     family: str = ""
     others: tuple[tuple[str, str], ...] = ()
@@ -122,13 +135,29 @@ class Shape:
     @property
     def kernel(self) -> str:
         """The variant of the shader."""
-        return f"persistent{'_tokens' * (self.rows > 1)}.{self.family}"
+        return f"persistent{'_open' * self.open}{'_tokens' * (self.rows > 1)}.{self.family}"
 
     @property
     def constants(self) -> list[int]:
-        """The specialization constants, by their numbers; the shader has no others than ``CONSTANTS``."""
+        """The specialization constants, by their numbers; the shader has no others than ``CONSTANTS``, or ``OPEN``."""
+        if self.open:
+            return [int(number) for number in self.numbers.values()]
         values = {number: int(getattr(self, field)) for field, number in CONSTANTS.items()}
         return [values.get(number, 0) for number in range(max(values) + 1)]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Return the specialization constants of an open family in their order: sizes, and how rows are divided."""
+        sizes = {macro: getattr(self, field) for field, macro in OPEN.items()}
+        return {**self._division, **sizes}
+
+    @property
+    def _division(self) -> dict[str, int]:
+        """Return chunks of rows and rows of a workgroup by the names in the shader."""
+        chunks = {"X": self.chunks(self.width), "O": self.chunks(self.query), "D": self.chunks(self.ffn)}
+        chunks["L"] = 1 if self.whole_output else chunks["X"]
+        division = {f"CHUNKS_{site}": n for site, n in chunks.items()}
+        return {**division, **{f"OF_{site}": n for site, n in self.rows_of_group.items()}}
 
     def macros(self) -> dict[str, str | int]:
         """Return the constants as macros by their names in the shader."""
@@ -137,10 +166,7 @@ class Shape:
             values |= {"EXPERTS": self.experts, "USED": self.used}
         macros = {name: _literal(value) for name, value in values.items()}
         macros["MIXED"] = _literal(bool(self.others))
-        chunks = {"X": self.chunks(self.width), "O": self.chunks(self.query), "D": self.chunks(self.ffn)}
-        chunks["L"] = 1 if self.whole_output else chunks["X"]
-        macros |= {f"CHUNKS_{site}": f"{n}u" for site, n in chunks.items()}
-        macros |= {f"OF_{site}": f"{n}u" for site, n in self.rows_of_group.items()}
+        macros |= {name: _literal(n) for name, n in self._division.items()}
         extras = {"GELU": self.gelu, "SOFT_CAP": self.soft_cap, "LOGIT_CAP": self.logit_cap, "WINDOW": self.window}
         macros |= {name: _literal(value) for name, value in extras.items() if value}
         flags = {
@@ -151,22 +177,28 @@ class Shape:
         flags |= {"POST_NORMS": self.post_norms, "WHOLE_OUTPUT": self.whole_output, "PADDED": self.is_padded}
         flags |= {f"HAS_{name.upper()}": True for name in (self.type, self.output, *(type for _, type in self.others))}
         flags |= {"BY_PLACE": self.found_by == "places", "SOFTWARE": self.groups == 1}
+        if self.open:
+            macros = {name: value for name, value in macros.items() if name not in self.numbers}
+            flags |= {"OPEN": True, "NARROW": True, "PADDED": True, "HEAD_NORMS": False}
         return {**macros, **{name: 1 for name, is_set in flags.items() if is_set}}
 
     @property
     def varying(self) -> tuple[str, ...]:
         """Fields that may have any value in a family: drivers get these constants."""
+        if self.open:
+            return tuple(OPEN)
         return () if self.found_by == "places" else ("layers", "vocabulary")
 
     def chunks(self, columns: int) -> int:
         """Return into how many chunks the subgroups divide a row, each with at most a block of 32 columns a lane.
 
-        A whole number of rows takes all subgroups, or one row takes more than half of them.
+        A whole number of rows takes all subgroups, or one row takes more than half of them. If no number suits, it is
+        larger than that of the subgroups.
         """
         blocks, warps = columns // 32, self.threads // self.lanes
         fewest = -(-blocks // self.lanes)
-        suited = (n for n in range(fewest, blocks + 1) if blocks % n == 0 and (warps % n == 0 or n > warps // 2))
-        return fewest if self.experts else next(suited)
+        suited = (n for n in range(fewest, warps + 1) if blocks % n == 0 and (warps % n == 0 or n > warps // 2))
+        return fewest if self.experts else next(suited, warps + 1)
 
     @property
     def query(self) -> int:
@@ -196,6 +228,11 @@ class Shape:
         """True if the last workgroups have fewer rows of some matrix, or none."""
         n_rows = {"Q": self.query, "K": self.kv_heads * self.dim, "X": self.width, "G": self.ffn}
         return any(self.groups * of_group != n_rows[site] for site, of_group in self.rows_of_group.items())
+
+    @property
+    def divides_rows(self) -> bool:
+        """True if the subgroups can divide all rows."""
+        return max(map(self.chunks, (self.width, self.query, self.ffn))) <= self.threads // self.lanes
 
     @property
     def is_narrow(self) -> bool:
@@ -276,7 +313,7 @@ class Shape:
     @property
     def takes_several(self) -> bool:
         """True if the family has a shader for steps of several tokens."""
-        return not (self.experts or self.head_norms or self.is_narrow or self.is_padded) and self.type in (
+        return not (self.experts or self.head_norms or self.is_narrow or self.is_padded or self.open) and self.type in (
             "q4_0",
             "q4_k",
         )

@@ -130,3 +130,9 @@ FAMILIES = {
     ),
 }
 """Shapes by the name of their variant; ``tools/straight_line.py`` writes their products. Tests compute tiny ones."""
+
+OPEN_FAMILIES = {
+    "any_q4_k_m": _llama_8b(**TYPES["q4_k_m"], open=True, whole_output=True),
+    "any_tiny": _of_tests(ahead=4, ffn=1024, open=True, whole_output=True),
+}
+"""Shapes whose sizes are examples: those of any llama are specialization constants of their shaders."""

@@ -13,7 +13,7 @@ from pumice.plugin import GGMLType, Weight, fixed
 from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.persistent.division import GIVEN_TOGETHER, QUANTIZED_TOGETHER
+from pumice_vulkan.persistent.division import GIVEN_TOGETHER, QUANTIZED_TOGETHER, Shape
 from pumice_vulkan.persistent.pattern import Decoder
 
 TYPES = ("q4_0", "q4_k", "q6_k")  # in the order of the shader's numbers
@@ -182,22 +182,30 @@ class General:
 
     def divides(self) -> bool:
         """Return True if the shader computes these sizes."""
-        query, key, octets = self.heads * self.dim, self.kv_heads * self.dim, self.dim // 8
         return (
-            all(size % 32 == 0 for size in (self.width, query, self.ffn, self.expert_ffn))
-            and key % 4 == 0
-            and self.heads % self.kv_heads == 0
-            and self.dim % 8 == 0
-            and octets & (octets - 1) == 0
-            and octets <= self.lanes
-            and (2 + self.share) * self.dim // 4 <= self.threads
-            and (1 + self.share) * self.dim // 2 <= self.threads
-            and self.dim <= min(self.threads, MOST_PER_LANE * self.lanes)
-            and max(self.width, query) <= 4 * MOST_READ * self.threads
+            attends(self)
+            and self.kv_heads * self.dim % GIVEN_TOGETHER == 0
+            and self.expert_ffn % 32 == 0
             and self.experts <= self.threads
             and self.experts <= self.groups * (self.threads // self.lanes)
             and self.vocabulary >= UNITS
         )
+
+
+def attends(shape: General | Shape) -> bool:
+    """Return True if the shader has rows of these sizes, and attention of heads of this one."""
+    query, octets = shape.heads * shape.dim, shape.dim // 8
+    return (
+        all(size % 32 == 0 for size in (shape.width, query, shape.ffn))
+        and shape.heads % shape.kv_heads == 0
+        and shape.dim % 8 == 0
+        and octets & (octets - 1) == 0
+        and octets <= shape.lanes
+        and (2 + shape.share) * shape.dim // 4 <= shape.threads
+        and (1 + shape.share) * shape.dim // 2 <= shape.threads
+        and shape.dim <= min(shape.threads, MOST_PER_LANE * shape.lanes)
+        and max(shape.width, query) <= 4 * MOST_READ * shape.threads
+    )
 
 
 def plans(decoder: Decoder, limits: Limits, device: Device) -> Iterator[General]:
@@ -247,11 +255,10 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         positions=2 if dim <= 64 else 1,
         early=True,
         block_size=limits.block_size,
-        share=_share(heads, sizes["kv_heads"], dim, groups, lanes, threads),
+        share=share_of(heads, sizes["kv_heads"], dim, groups, lanes, threads),
         deep=8 if software else 512,
         deep_positions=2,
         with_others=software,
-        biases=bool(decoder.layers[0].biases),
         expert_ffn=sizes["ffn"] // sizes["used"] if experts else 0,
         **types,
         **_divided(sizes, groups, lanes, threads // lanes, VARIANTS[name]),
@@ -290,7 +297,7 @@ def _ceil(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
-def _share(heads: int, kv_heads: int, dim: int, groups: int, lanes: int, threads: int) -> int:
+def share_of(heads: int, kv_heads: int, dim: int, groups: int, lanes: int, threads: int) -> int:
     """Return how many heads of a workgroup read the same keys together where positions are many: two, or one."""
     teams, own, octets = heads // 2, max(1, heads * dim // 4 // groups), dim // 8
     parts = max(1, groups * 2 // heads)

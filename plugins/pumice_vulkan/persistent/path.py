@@ -148,7 +148,7 @@ class PersistentPath:
     @property
     def compiles_long(self) -> bool:
         """Return True if a driver takes many seconds for the shader of single tokens: that for any shape."""
-        return any(isinstance(shape, General) for shape in self._shapes[1])
+        return any(isinstance(shape, General) or shape.open for shape in self._shapes[1])
 
     @property
     def is_off(self) -> bool:

@@ -137,6 +137,7 @@ class Decoder:
             "experts": sum(experts),
             "used": first.block.used,
             "head_norms": bool(first.head_norms),
+            "biases": bool(first.biases),
             "gelu": first.block.activation == "gelu",
             "post_norms": bool(first.post_norms),
             "soft_cap": first.soft_cap,

@@ -9,10 +9,14 @@ from pumice.plugin import Weight
 from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.persistent.division import Shape
-from pumice_vulkan.persistent.families import FAMILIES
-from pumice_vulkan.persistent.general import General, plans
+from pumice_vulkan.persistent.division import OPEN, Shape
+from pumice_vulkan.persistent.families import FAMILIES, OPEN_FAMILIES
+from pumice_vulkan.persistent.general import General, attends, plans, share_of
 from pumice_vulkan.persistent.pattern import MATRICES, Decoder
+
+OPEN_ARE_TAKEN = False  # open families, where there is no other
+OPEN_ARE_FIRST = False  # before others
+"""What bench/vulkan_choices.py compares, as no GPU has timed open families."""
 
 
 def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> Iterator[Shape | General]:
@@ -24,11 +28,15 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> I
         device: the device.
         rows: tokens of a step.
     """
-    has_family = decoder.is_regular and not decoder.layers[0].biases and limits.kv_type == "f16"
-    of_families = list(_shapes_of_families(decoder, limits, device, rows)) if has_family else []
-    yield from of_families
-    if not of_families and rows == 1:
-        yield from plans(decoder, limits, device)
+    has_family = decoder.is_regular and limits.kv_type == "f16"
+    found: list[Shape | General] = []
+    if has_family:
+        found += _shapes_of_families(decoder, limits, device, rows)
+    if not found and rows == 1:
+        found += plans(decoder, limits, device)
+    if has_family and rows == 1 and (OPEN_ARE_FIRST or (OPEN_ARE_TAKEN and not found)):
+        found = [*_open_shapes(decoder, limits, device), *found]
+    yield from found
 
 
 def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: int) -> Iterator[Shape]:
@@ -44,6 +52,24 @@ def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: 
         shape = replace(shape, family=name, layers=sizes["layers"], vocabulary=sizes["vocabulary"])
         shape = replace(shape, spills=rows > 1 and shape.shared_bytes > room)
         if shape.computes_rows and shape.shared_bytes <= room:
+            yield shape
+
+
+def _open_shapes(decoder: Decoder, limits: Limits, device: Device) -> Iterator[Shape]:
+    sizes = decoder.sizes
+    if any(size for field, size in sizes.items() if field not in OPEN):
+        return
+    types = [[_name(weight) for weight in layer.matrices] for layer in decoder.layers]
+    for name, family in OPEN_FAMILIES.items():
+        if device.subgroup_size != family.lanes or _name(decoder.output) != family.output:
+            continue
+        share = share_of(sizes["heads"], sizes["kv_heads"], sizes["dim"], family.groups, family.lanes, family.threads)
+        positions = 2 if sizes["dim"] <= 64 else 1
+        shape = replace(family, family=name, **{field: size for field, size in sizes.items() if field in OPEN})
+        shape = replace(shape, share=share, positions=positions, block_size=limits.block_size)
+        room = device.threadgroup_memory_bytes
+        divides = attends(shape) and shape.divides_rows and shape.shared_bytes <= room
+        if divides and all(_suits(row, family) for row in types):
             yield shape
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import llama_relatives
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
+from llama_relatives import MIXED, RELATIVES, Relative
 from nightly import variants
 from places import taken
 from pumice.engine import Engine
@@ -21,7 +22,7 @@ from pumice.evaluate.speed import settle
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.persistent import PersistentPath, division
+from pumice_vulkan.persistent import PersistentPath, division, shape
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.recorder import Recorder
 from quantizers import quantize
@@ -83,34 +84,34 @@ def write_model(path: Path, family: str = "tiny_q4_k_m", architecture: str = "ll
 
 def write_experts(path: Path) -> Path:
     """Qwen 3 with experts; matrices have four bits, values and down of the second layer, and the output, six."""
-    shape, rng = FAMILIES["tiny_experts"], np.random.default_rng(1)
-    query, key, n_ff = shape.heads * shape.dim, shape.kv_heads * shape.dim, shape.ffn // shape.used
+    family, rng = FAMILIES["tiny_experts"], np.random.default_rng(1)
+    query, key, n_ff = family.heads * family.dim, family.kv_heads * family.dim, family.ffn // family.used
     metadata = {
-        "block_count": shape.layers,
+        "block_count": family.layers,
         "context_length": 256,
-        "embedding_length": shape.width,
+        "embedding_length": family.width,
         "feed_forward_length": n_ff,
-        "attention.head_count": shape.heads,
-        "attention.head_count_kv": shape.kv_heads,
-        "attention.key_length": shape.dim,
-        "attention.value_length": shape.dim,
+        "attention.head_count": family.heads,
+        "attention.head_count_kv": family.kv_heads,
+        "attention.key_length": family.dim,
+        "attention.value_length": family.dim,
         "attention.layer_norm_rms_epsilon": 1e-5,
-        "expert_count": shape.experts,
-        "expert_used_count": shape.used,
+        "expert_count": family.experts,
+        "expert_used_count": family.used,
         "expert_feed_forward_length": n_ff,
     }
     shapes: dict[str, tuple[int, ...]] = {
-        "attn_q": (query, shape.width),
-        "attn_k": (key, shape.width),
-        "attn_v": (key, shape.width),
-        "attn_output": (shape.width, query),
-        "ffn_gate_exps": (shape.experts, n_ff, shape.width),
-        "ffn_up_exps": (shape.experts, n_ff, shape.width),
-        "ffn_down_exps": (shape.experts, shape.width, n_ff),
-        "ffn_gate_inp": (shape.experts, shape.width),
+        "attn_q": (query, family.width),
+        "attn_k": (key, family.width),
+        "attn_v": (key, family.width),
+        "attn_output": (family.width, query),
+        "ffn_gate_exps": (family.experts, n_ff, family.width),
+        "ffn_up_exps": (family.experts, n_ff, family.width),
+        "ffn_down_exps": (family.experts, family.width, n_ff),
+        "ffn_gate_inp": (family.experts, family.width),
     }
-    norms = {"attn_norm": shape.width, "ffn_norm": shape.width, "attn_q_norm": shape.dim, "attn_k_norm": shape.dim}
-    tensors = {"output_norm.weight": np.ones(shape.width, np.float32)}
+    norms = {"attn_norm": family.width, "ffn_norm": family.width, "attn_q_norm": family.dim, "attn_k_norm": family.dim}
+    tensors = {"output_norm.weight": np.ones(family.width, np.float32)}
     types = {}
 
     def add(name: str, size: tuple[int, ...], type: GGMLType) -> None:
@@ -120,16 +121,16 @@ def write_experts(path: Path) -> Path:
             numbers = quantize(numbers.reshape(-1, size[-1]), type).reshape(*size[:-1], -1)
         tensors[name] = numbers
 
-    add("token_embd.weight", (shape.vocabulary, shape.width), GGMLType.F32)
-    add("output.weight", (shape.vocabulary, shape.width), GGMLType.Q6_K)
-    for layer in range(shape.layers):
+    add("token_embd.weight", (family.vocabulary, family.width), GGMLType.F32)
+    add("output.weight", (family.vocabulary, family.width), GGMLType.Q6_K)
+    for layer in range(family.layers):
         for name, n in norms.items():
             tensors[f"blk.{layer}.{name}.weight"] = rng.uniform(0.5, 1.5, n).astype(np.float32)
         for name, size in shapes.items():
             six = layer == 1 and name in ("attn_v", "ffn_down_exps")
             type = GGMLType.F32 if name == "ffn_gate_inp" else GGMLType.Q6_K if six else GGMLType.Q4_K
             add(f"blk.{layer}.{name}.weight", size, type)
-    keys = {"general.architecture": "qwen3moe", **byte_tokenizer(shape.vocabulary)}
+    keys = {"general.architecture": "qwen3moe", **byte_tokenizer(family.vocabulary)}
     return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
 
 
@@ -190,6 +191,27 @@ def test_logits(tmp_path: Path, used: list[str], family: str, architecture: str,
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
     assert used == [f"persistent.{family}"] * len(IDS)
+
+
+OPEN = {
+    "llama": Relative("llama", others=MIXED, ffn=1024),
+    "narrow": Relative("llama", others=MIXED, width=768),
+    "qwen2": RELATIVES["qwen2"],
+    "qwen3": Relative("qwen3", others=MIXED, head_norms=True, layers=3),
+    "gemma": RELATIVES["gemma"],
+}
+
+
+@pytest.mark.usefixtures("any_shape")
+@pytest.mark.parametrize("name", variants(list(OPEN), ["narrow", "qwen2"]))
+def test_open_families(tmp_path: Path, used: list[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """One shader computes models of any size: biases, norms of heads, GELU, chunks narrower than a subgroup."""
+    monkeypatch.setattr(shape, "OPEN_ARE_FIRST", True)
+    path = OPEN[name].write(tmp_path / "model.gguf")
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected = model.logits(IDS)
+    assert error(logits(path, "always"), expected) < 1e-3
+    assert used == ["persistent_open.any_tiny"] * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
