@@ -86,9 +86,9 @@ FAMILIES = {
     **_of_types("llama_3b", _llama_3b, "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "q3_k_m"),
     **_of_types("llama_8b", _llama_8b, "q4_k_m", "q5_k_m", "q6_k", "q8_0", "q3_k", "q3_k_m"),
     **_of_types("qwen3_8b", _qwen3_8b, "q4_k_m", "q5_k_m", "q6_k", "q8_0"),
-    **_of_types("granite_8b", _granite_8b, "q4_k_m"),
-    **_of_types("gemma2_9b", _gemma2_9b, "q4_k_m"),
-    **_of_types("gemma3_12b", _gemma3_12b, "q4_k_m"),
+    **_of_types("granite_8b", _granite_8b, "q4_k_m", "q6_k", "q8_0"),
+    **_of_types("gemma2_9b", _gemma2_9b, "q4_k_m", "q6_k", "q8_0"),
+    **_of_types("gemma3_12b", _gemma3_12b, "q4_0", "q4_k_m", "q6_k", "q8_0"),
     "a3b_q4_k_m": _of_gpus(
         ahead=8,
         layers=48,
