@@ -150,7 +150,7 @@ class LocalEngine:
         return None
 
     def snapshot(self) -> Snapshot:
-        return self.client.snapshot()
+        return self.client.inspect().result()
 
     def close(self) -> None:
         self._finalizer()

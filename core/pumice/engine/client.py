@@ -120,12 +120,8 @@ class EngineClient:
         (id,) = self._submit(lambda ids: command(ids[0]), [listen])
         stream.cancel = lambda: self.cancel(id)
 
-    def snapshot(self, timeout: float | None = None) -> Snapshot:
-        """Return the state of the engine. Raises TimeoutError if no answer arrives within ``timeout`` seconds."""
-        return self.inspect().result(timeout)
-
     def inspect(self) -> Future[Snapshot]:
-        """Like ``snapshot``, but return a future."""
+        """Return the state of the engine."""
         return self.ask(Inspect)
 
     def receive(self, events: Iterable[Event]) -> None:

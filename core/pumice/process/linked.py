@@ -122,7 +122,7 @@ class LinkedEngine:
         return self.link.error
 
     def snapshot(self) -> Snapshot:
-        return self.client.snapshot()
+        return self.client.inspect().result()
 
     def logits(self, *_: object) -> NDArray[np.float32]:
         raise _elsewhere("logits")

@@ -206,7 +206,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.n_ctx, self.max_queue = n_ctx, self.model.config.max_queue
         self.asked: list[Asked] = []
         self.finishes = finishes  # before it is closed
-        before = self.client.snapshot(HANGS)
+        before = self.client.inspect().result(HANGS)
         self.n_parallel, self.before = before.n_slots, before.n_steps
         self.runs_before = self.pace.n_runs
         self.pace.stop()
