@@ -8,7 +8,7 @@ from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn import Heads, Rope, blocks, latent_attention, optional, recurrent
 from pumice.plugin.nn.blocks import linear
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
-from pumice_architectures.epsilons import LatentNorms
+from pumice_architectures.epsilons import LatentNorms, inner_eps
 
 
 class KimiLinear(LatentNorms, recurrent.Hybrid, ExpertDecoder):
@@ -57,7 +57,7 @@ class KimiLinear(LatentNorms, recurrent.Hybrid, ExpertDecoder):
             recurrent.causal_conv(g, y.reshape(x.shape[0], n), f"{blk}ssm_conv1d_{name}", n_taps).reshape(*shape)
             for y, name in zip(mixed, "qkv", strict=True)
         )
-        eps = self.l2_eps or self.eps
+        eps = self.l2_eps or inner_eps(self.hparams, self.eps)
         q, k = recurrent.l2_norm(g, q, eps, d**-0.5), recurrent.l2_norm(g, k, eps)
         rate = self.projected(g, x, blk + "ssm_f", d, n) + g.weight(f"{blk}ssm_dt.bias", (n,))
         decay = g.exp(self.log_decay(g, rate.reshape(*shape), g.weight(f"{blk}ssm_a", (n_head, 1))))

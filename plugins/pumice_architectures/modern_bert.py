@@ -66,7 +66,7 @@ class ModernBertDecoder(LayerNormDecoder):
     ffn, activation = "fused", "gelu"
     embedding_norm = "token_embd_norm"
     sliding_layers = "listed"
-    own_sliding_rope = True
+    own_sliding_rope = unscaled_sliding_rope = True
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Apply a norm; the first layer has none before its attention."""

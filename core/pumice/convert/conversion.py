@@ -80,6 +80,8 @@ class Conversion:
     """The activation of feed-forward blocks, as ``config.json`` names it; empty if it is not checked."""
     needed: ClassVar[Mapping[str, Any]] = {}
     """Keys of ``config.json`` that may have one value, which the family's graph takes for granted, or be missing."""
+    required: tuple[str, ...] = ()
+    """Keys that ``config.json`` must have, since transformers and the family's graph have different defaults."""
     inner_eps: float | None = None
     """Epsilon of the norms within blocks, if it is not the one in ``config.json``."""
     implied: ClassVar[Mapping[str, Any]] = {}
@@ -143,6 +145,9 @@ class Conversion:
     def check_config(self) -> None:
         """Raise ConvertError if the configuration has a value that the family's graph does not have."""
         c = self.config
+        for key in self.required:
+            if key not in (c.whole_rope if key == "rope_theta" else c):
+                raise ConvertError(f"{c.path}: {key!r} is missing")
         wrong = [key for key in ACTIVATION_KEYS if self.hidden_act and not same_activation(c.get(key), self.hidden_act)]
         for key, value in {**dict.fromkeys(wrong, self.hidden_act), **self.needed}.items():
             said = c.get(key, value)

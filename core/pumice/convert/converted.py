@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pumice.convert.conversion import Conversion
 from pumice.convert.folder import Folder, understood
 from pumice.convert.lazy import LazyTensor
-from pumice.convert.parameters import UNSCALED
+from pumice.convert.parameters import UNSCALED, sliding_layers
 from pumice.convert.vocabulary import vocabulary
 from pumice.convert.vocabulary.chats import chat_keys
 from pumice.convert.written import general_metadata, reading
@@ -202,6 +202,7 @@ def _metadata(
     values |= general_metadata(folder.path, architecture, lazies.items(), options.name, options.metadata)
     with understood(conversion.config):
         hyperparameters, others = conversion.metadata(), conversion.other_metadata()
+    _check_windows(conversion, hyperparameters)
     has_mxfp4 = any(lazy.kind is GGMLType.MXFP4 for lazy in lazies.values())
     values |= {f"{architecture}.{key}": value for key, value in hyperparameters.items()}
     values |= {
@@ -211,6 +212,14 @@ def _metadata(
     with reading(folder.path):
         values |= (_tokenizer(conversion) if conversion.has_vocabulary else {}) | others
     return make_metadata({key: _encoded(folder, key, value) for key, value in values.items()})
+
+
+def _check_windows(conversion: Conversion, hyperparameters: Mapping[str, Any]) -> None:
+    """Raise ConvertError if layers have a sliding window of which nothing has been converted."""
+    c = conversion.config
+    is_windowed = any(sliding_layers(c)) and c.first("sliding_window") is not None
+    if is_windowed and "attention.sliding_window" not in hyperparameters:
+        raise ConvertError(f"{c.path}: unsupported 'layer_types': the architecture has no sliding windows")
 
 
 def _encoded(folder: Folder, key: str, value: Any) -> EncodedValue:

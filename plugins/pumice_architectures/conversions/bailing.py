@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pumice.plugin.convert import SIGMOID, Conversion, ConvertError, LazyTensor, layer_of
-from pumice_architectures.conversions.deepseek import latent_parts
+from pumice_architectures.conversions.deepseek import latent_parts, refuse_mscale
 from pumice_architectures.conversions.llama import queries_keys_values
 
 
@@ -156,6 +156,10 @@ class BailingHybrid(BailingMoE3):
     inner_eps = 1e-6
     constants = {"expert_gating_func": SIGMOID}
     KNOWN = {"kda_safe_gate": True}
+
+    def check_config(self) -> None:
+        super().check_config()
+        refuse_mscale(self.config)
 
     @property
     def n_draft(self) -> int:

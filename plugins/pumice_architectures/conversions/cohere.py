@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, leading_dense_layers, sliding_layers
+from pumice.plugin.convert import SOFTMAX, Conversion, ConvertError, LazyTensor, leading_dense_layers, sliding_layers
 
 
 class CommandR(Conversion):
     """Command R: RoPE scaling is dropped, and the context is longer than the configuration's."""
 
     architecture = "command-r"
+    required = ("rope_theta",)
     pre_tokenizers = ["command-r"]
     constants = {"rope.scaling.type": "none"}
     computed = {
@@ -62,6 +63,7 @@ class Cohere2MoE(Conversion):
     """Command A with experts."""
 
     architecture = "cohere2moe"
+    defaults = {"expert_gating_func": SOFTMAX}
     needed = {"attention_bias": False}
     named_as = "glm4moe"
     pre_tokenizers = ["cohere2moe"]

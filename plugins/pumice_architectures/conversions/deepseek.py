@@ -25,6 +25,12 @@ INDEXER = {  # hyperparameters of the indexer, which selects the attended positi
 }
 
 
+def refuse_mscale(config: HFConfig) -> None:
+    """Raise ConvertError if YaRN scales attention, which a graph of latent attention does not have."""
+    if config.whole_rope.get("mscale_all_dim"):
+        raise ConvertError(f"{config.path}: unsupported 'rope_parameters': 'mscale_all_dim' is not 0")
+
+
 class DeepSeek(Conversion):
     """DeepSeek 1 with experts."""
 
@@ -110,6 +116,8 @@ class DeepSeek2(Conversion):
 class DeepSeek3(DeepSeek2):
     """DeepSeek 3: sigmoid routing, which some configurations omit."""
 
+    needed = DeepSeek2.needed | {"scoring_func": "sigmoid"}
+    required = ("norm_topk_prob", "routed_scaling_factor", "n_shared_experts")
     defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
 
 

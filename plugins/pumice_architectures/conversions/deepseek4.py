@@ -45,6 +45,7 @@ class DeepSeek4(Conversion):
     """DeepSeek V4: tensors keep the checkpoint's types, except that 8-bit floats become Q8_0."""
 
     architecture = "deepseek4"
+    needed = {"norm_topk_prob": True}
     named_as = "deepseek2"
     pre_tokenizers = ["deepseek-v3"]
     keeps_types = True

@@ -13,6 +13,7 @@ class Ernie45(Conversion):
     """ERNIE 4.5: queries, keys and values may be one matrix; so may gate and up."""
 
     architecture = "ernie4_5"
+    required: tuple[str, ...] = ("rope_theta",)
     needed = {"use_bias": False}
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     renames = {r"ernie\.": "model."}
@@ -38,6 +39,7 @@ class Ernie45MoE(Ernie45):
     """ERNIE 4.5 with experts."""
 
     architecture = "ernie4_5-moe"
+    required = (*Ernie45.required, "moe_num_shared_experts")
     integers = {
         "expert_count": "moe_num_experts",
         "expert_used_count": "moe_k",

@@ -53,6 +53,8 @@ class ExaoneMoE(Exaone4):
     """K-EXAONE; draft layers are ``mtp.*`` in checkpoints."""
 
     architecture = "exaone-moe"
+    needed = {"scoring_func": "sigmoid"}
+    required = ("norm_topk_prob", "routed_scaling_factor")
     pre_tokenizers = ["exaone-moe"]
     n_draft_name = "num_nextn_predict_layers"
     integers = Exaone4.integers | {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
+from pumice_architectures.conversions.deepseek import refuse_mscale
 from pumice_architectures.conversions.llama import (
     Llama,
     add_space_prefix,
@@ -86,8 +87,7 @@ class MiniCPM3(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         n_rot = c.need("qk_rope_head_dim")
-        if c.whole_rope.get("mscale_all_dim"):
-            raise ConvertError(f"{c.path}: unsupported 'rope_parameters': 'mscale_all_dim' is not 0")
+        refuse_mscale(c)
         made = {"attention.key_length": c.need("qk_nope_head_dim") + n_rot, "rope.dimension_count": n_rot}
         return super().metadata() | made
 

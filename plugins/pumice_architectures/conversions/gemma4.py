@@ -78,6 +78,7 @@ class Gemma4(Gemma3):
     """Gemma 4: heads of two sizes, experts, its own tokenizer."""
 
     architecture = "gemma4"
+    required = ("rope_theta",)
     needed = {}
     vocabularies = ["gemma4"]
     norm_offset = 0.0

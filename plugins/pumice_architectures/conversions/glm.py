@@ -85,6 +85,7 @@ class GLM4MoE(Conversion):
     """GLM 4.5 and later: experts, draft layers."""
 
     architecture = "glm4moe"
+    required: tuple[str, ...] = ("norm_topk_prob",)
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL_MOE
     n_draft_name = "num_nextn_predict_layers"
@@ -112,6 +113,7 @@ class GLM4MoE(Conversion):
 
 
 class SolarOpen(GLM4MoE):
+    required = ("norm_topk_prob", "rope_theta")
     turned = 1.0
     pre_tokenizers = ["solar-open"]
     special_tokens = {"eos": END, "eot": END, "unknown": "<unk>", "bos": "<|startoftext|>"}
@@ -120,6 +122,7 @@ class SolarOpen(GLM4MoE):
 class GLM4MoELite(DeepSeek3):
     """GLM 4.7 Flash: the architecture of DeepSeek 2."""
 
+    defaults = DeepSeek3.defaults | {"attention.layer_norm_rms_epsilon": 1e-5}
     pre_tokenizers = ["glm4", "chatglm-bpe"]
     special_tokens = SPECIAL_MOE
     n_draft_name = "num_nextn_predict_layers"
@@ -129,7 +132,6 @@ class GLMDSA(GLM4MoELite):
     """GLM 5: attention to positions that an indexer selects."""
 
     architecture = "glm-dsa"
-    needed = GLM4MoELite.needed | {"scoring_func": "sigmoid"}
     integers = {**DeepSeek3.integers, **INDEXER}
 
     def has_magnitude(self, rope: dict[str, Any]) -> bool:

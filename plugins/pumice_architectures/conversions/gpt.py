@@ -382,7 +382,7 @@ class BioGPT(OPT):
 
     architecture = "biogpt"
     hidden_act = "gelu"
-    defaults = {"attention.layer_norm_epsilon": 1e-12}
+    constants = {"attention.layer_norm_epsilon": 1e-5}
     flags = {"embedding_scaled": "scale_embedding"}
 
 
@@ -390,7 +390,6 @@ class XGLM(BioGPT):
     """XGLM: a BioGPT whose positions are sinusoids."""
 
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
-    defaults = {"attention.layer_norm_epsilon": 1e-5}
     integers = OPT.integers | {"embedding_length": "d_model", "attention.head_count": "attention_heads"}
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:

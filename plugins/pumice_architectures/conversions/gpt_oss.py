@@ -11,6 +11,7 @@ class GptOss(Conversion):
     """gpt-oss, whose expert matrices are transposed."""
 
     architecture = "gpt-oss"
+    required = ("rope_theta",)
     needed = {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}
     window_period = 2
     pre_tokenizers = ["gpt-4o"]

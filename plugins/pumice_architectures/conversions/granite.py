@@ -67,6 +67,7 @@ def vision_streams(config: HFConfig) -> list[VisionStream]:
 
 class Granite(Llama):
     architecture = "granite"
+    required: tuple[str, ...] = ("attention_multiplier",)
     numbers = {
         "attention.scale": "attention_multiplier",
         "embedding_scale": "embedding_multiplier",
@@ -165,6 +166,7 @@ class GraniteHybrid(GraniteMoE):
     """Granite 4 and Bamba: Mamba 2, with attention in some layers; without Mamba layers the model is Granite."""
 
     architecture = "granitehybrid"
+    required = ()
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)

@@ -87,6 +87,7 @@ class HunyuanV3(Conversion):
     """Hunyuan 3."""
 
     architecture = "hy_v3"
+    required = ("rope_theta", "router_scaling_factor")
     named_as = "glm4moe"
     more_names = {"model.layers.{}.post_attention_layernorm": "blk.{}.ffn_norm"}
     pre_tokenizers = ["hunyuan-dense"]

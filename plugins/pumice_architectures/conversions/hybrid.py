@@ -124,6 +124,7 @@ class LFM2MoE(LFM2):
     """LFM 2 with experts."""
 
     architecture = "lfm2moe"
+    required = ("rope_theta",)
     needed = LFM2.needed | {"norm_topk_prob": True, "routed_scaling_factor": 1.0}
     integers = LFM2.integers | {
         "expert_feed_forward_length": "moe_intermediate_size",

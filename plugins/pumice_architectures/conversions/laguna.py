@@ -11,6 +11,7 @@ PERIOD = 4  # layers; the first of each period has no window (not stored in GGUF
 
 class Laguna(Conversion):
     architecture = "laguna"
+    required = ("rope_theta",)
     needed = {"moe_router_logit_softcapping": 0.0}
     named_as = "glm4moe"
     pre_tokenizers = ["laguna"]

@@ -119,6 +119,7 @@ def add_space_prefix(conversion: Conversion) -> dict[str, Any]:
 
 class SmolLM3(Llama):
     architecture = "smollm3"
+    required = ("rope_theta",)
 
     def metadata(self) -> dict[str, Any]:
         turned = self.config.first("no_rope_layers")  # 1 for a layer with RoPE
@@ -186,6 +187,7 @@ class AfMoE(Llama):
     """AfMoE: gated attention, sliding windows, experts."""
 
     architecture = "afmoe"
+    required = ("mup_enabled",)
     needed = {"mup_enabled": True, "route_norm": True}
     window_period = 4
     interleaves = False
@@ -204,6 +206,7 @@ class Llama4(Llama):
     """Llama 4: experts at regular intervals of layers, with gate and up in one transposed matrix."""
 
     architecture = "llama4"
+    required = ("rope_theta",)
     needed = {"attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}
     vocabularies = ["bpe"]
     pre_tokenizers = ["llama4"]
@@ -238,6 +241,7 @@ class Apertus(Llama):
     """Apertus: the activation xIELU, whose parameters are stored in the metadata."""
 
     architecture = "apertus"
+    required = ("rope_theta",)
     hidden_act = "xielu"
     interleaves = False
     CONSTANTS = ("alpha_n", "alpha_p", "beta", "eps")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, HFConfig, LazyTensor, concatenate, in_layers, number
+from pumice.plugin.convert import Conversion, ConvertError, Folder, HFConfig, LazyTensor, concatenate, in_layers
 
 INNER_EPS = "attention.inner_norm_rms_epsilon"
 ANY_CONTEXT = 1 << 20  # tokens; recurrent states have no limit
@@ -36,6 +36,7 @@ class Mamba(Conversion):
         c = self.config
         n_embd = c.need("hidden_size", "d_model")
         n_inner = c.first("intermediate_size", "d_inner") or 2 * n_embd
+        is_falcon = c.get("model_type") == "falcon_mamba"
         if n_inner != 2 * n_embd:
             raise ConvertError(
                 f"{c.path}: 'intermediate_size' is {n_inner}, expected twice 'hidden_size': {2 * n_embd}"
@@ -51,8 +52,8 @@ class Mamba(Conversion):
             "ssm.state_size": c.first("state_size", "d_state") or 16,
             "ssm.time_step_rank": c.first("time_step_rank", "dt_rank") or -(-n_embd // 16),
             "attention.layer_norm_rms_epsilon": float(c.first("layer_norm_epsilon", "rms_norm_eps") or 1e-5),
-            "ssm.dt_b_c_rms": c.get("model_type") == "falcon_mamba",
-        } | ({} if c.first("mixer_rms_eps") is None else {INNER_EPS: number(c, "mixer_rms_eps")})  # fmt: skip
+            "ssm.dt_b_c_rms": is_falcon,
+        } | ({INNER_EPS: float(c.get("mixer_rms_eps", 1e-6))} if is_falcon else {})  # fmt: skip
 
 
 def check_steps(config: HFConfig) -> None:

@@ -54,6 +54,8 @@ class MiniMax01(Conversion):
 
 class MiniMaxM2(Conversion):
     architecture = "minimax-m2"
+    needed = {"scoring_func": "sigmoid"}
+    required = ("rope_theta",)
     pre_tokenizers = ["minimax-m2"]
     integers = {"expert_feed_forward_length": "intermediate_size"}
     computed = {"rope.dimension_count": lambda self: self.turned()}
@@ -70,6 +72,7 @@ class MiniMaxM3(MiniMaxM2):
     """The text model of MiniMax M3: attention to blocks of tokens that an indexer selects."""
 
     architecture = "minimax-m3"
+    needed = MiniMaxM2.needed | {"swiglu_alpha": 1.702, "swiglu_limit": 7.0}
     named_as = "minimax-m2"
     float32 = FLOAT32 | {f"indexer.{part}" for part in ("q_proj", "k_proj")}
     more_names = {

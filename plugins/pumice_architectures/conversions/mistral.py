@@ -68,7 +68,7 @@ class MistralLarge4(DeepSeek2):
     }
 
     def has_magnitude(self, rope: dict[str, Any]) -> bool:
-        return rope.get("attention_factor") in (None, 1.0)
+        return rope.get("attention_factor") == 1.0 and not rope.get("mscale_all_dim")
 
     def _has_positions(self, layer: int) -> bool:
         return bool(self.config["no_rope_layers"][layer])  # 1 for a layer with RoPE
@@ -77,6 +77,8 @@ class MistralLarge4(DeepSeek2):
         c = self.config
         if c.first("rope_parameters") is None:
             raise ConvertError(f"{c.path}: 'rope_parameters' is missing")
+        if (kind := c.whole_rope.get("rope_type")) not in ("default", "yarn"):
+            raise ConvertError(f"{c.path}: unsupported 'rope_parameters': 'rope_type' is {kind!r}, expected 'yarn'")
         return super().metadata() | {
             "attention.rope_pattern": [self._has_positions(i) for i in range(self.n_layer)],
             "attention.indexer.types": [int(kind == "full") for kind in c["indexer_types"]],
@@ -100,6 +102,7 @@ class Mistral3(Mistral):
     """Ministral 3, and Mistral 3 with images: attention temperature grows with the position."""
 
     architecture = "mistral3"
+    required = ("rope_theta",)
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:

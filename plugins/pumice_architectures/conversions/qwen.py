@@ -122,6 +122,7 @@ class Qwen3MoE(Qwen2MoE):
     """Qwen 3 with experts."""
 
     architecture = "qwen3moe"
+    required = ("norm_topk_prob",)
     needed = {"norm_topk_prob": True}
 
 
@@ -159,7 +160,7 @@ class Dots1(Qwen2MoE):
     """dots.llm1: shared experts."""
 
     architecture = "dots1"
-    needed = {}
+    needed = {"scoring_func": "sigmoid"}
     integers = Qwen2MoE.integers | {
         "leading_dense_block_count": "first_k_dense_replace",
         "expert_shared_count": "n_shared_experts",
@@ -173,6 +174,7 @@ class Mellum(Qwen2MoE):
     """Mellum 2: sliding windows in some layers."""
 
     architecture = "mellum"
+    required = ("rope_theta",)
     needed = {"norm_topk_prob": True}
     named_as = "qwen3moe"
 

@@ -107,6 +107,7 @@ class ModernBertDecoder(Conversion):
     architecture = "modern-bert-decoder"
     hidden_act = "gelu"
     named_as = "modern-bert"
+    needed = {"classifier_activation": "gelu"}
     pre_tokenizers = ["gpt-2"]
     integers = {"vocab_size": "vocab_size"}
     numbers = {"attention.layer_norm_epsilon": "norm_eps"}
@@ -123,6 +124,8 @@ class ModernBertDecoder(Conversion):
         }),
     }  # fmt: skip
     computed = {
-        "attention.sliding_window": lambda self: self.config.need("local_attention") // 2,
+        "attention.sliding_window": lambda self: (
+            self.config.first("sliding_window") or self.config.need("local_attention") // 2
+        ),
         "attention.sliding_window_pattern": lambda self: sliding_layers(self.config),
     }

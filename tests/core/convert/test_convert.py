@@ -244,6 +244,7 @@ def test_rope_scaling_that_is_not_converted_is_told(tmp_path, caplog, kind):
 @pytest.mark.parametrize("name", ["command-r", "cohere2", "qwen3"])
 def test_scaling_that_a_family_drops_is_told(tmp_path, caplog, name):
     rope = {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    rope["rope_theta"] = 10000.0
     with open_model(changed(tmp_path, name, rope_parameters=rope)):
         assert "RoPE scaling of type 'longrope' is not converted" in caplog.text
 
@@ -285,12 +286,24 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     + [("deepseek3", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.5, "mscale_all_dim": 1.0}})]
     + [("mamba2", {"time_step_limit": [0.01, 1.0]}), ("falcon-h1", {"attention_bias": True})]
     + [("granite_swa", {"layer_rope_theta": [10000.0, 500000.0]})]
+    + [("qwen2moe", {"layer_types": ["sliding_attention", "full_attention"]})]
     + [("bloom", {"apply_residual_connection_post_layernorm": True})],
 )
 def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
     (key,) = values
     with pytest.raises(ConvertError, match=f"unsupported '{key}'"):
         open_model(changed(tmp_path, name, **values))
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("qwen3moe", "norm_topk_prob"), ("afmoe", "mup_enabled"), ("gpt-oss", "rope_parameters")]
+)
+def test_what_transformers_has_another_default_for_must_be_said(tmp_path, name, key):
+    case = CASES[name]
+    config = {name: value for name, value in case["config"].items() if name != key}
+    folder = write_checkpoint(tmp_path / name, config, case["shapes"], case["tokenizer"])
+    with pytest.raises(ConvertError, match=f"'{key.replace('parameters', 'theta')}' is missing"):
+        open_model(folder)
 
 
 def changed(folder, name, **values):
