@@ -128,6 +128,7 @@ def _ray() -> Any:
 def _connect(ray: Any, address: str, options: dict[str, Any], start: bool = True) -> None:
     """Connect to the cluster at an address; without one, to this machine's cluster, or with ``start`` to a new one."""
     named = address or os.environ.get("RAY_ADDRESS", "")
+    named = "" if named == "auto" else named  # Ray's word for this machine's cluster
     if named:
         _reach(named)
     try:

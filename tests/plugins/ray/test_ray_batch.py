@@ -4,9 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -155,11 +153,8 @@ def test_prompts_of_a_dataset_have_the_models_answers(cluster, model):
 
 def test_unavailable_resources_are_an_error_of_one_line(cluster, model, tmp_path):
     source = write(tmp_path / "in.jsonl", 1)
-    other = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    Thread(target=other.handle_request).start()
     for arguments, message in [
         (["--ray=127.0.0.1:1"], "no Ray cluster at 127.0.0.1:1"),
-        ([f"--ray=127.0.0.1:{other.server_port}"], "another server has this port"),
         (["--ray=model.gguf"], "'model.gguf' is not an address"),
         ([f"--ray={cluster.address}", "--replicas", "3:2"], "--replicas: expected a number, or MIN:MAX"),
         ([f"--ray={cluster.address}", "--backend", "nosuch"], "nosuch"),

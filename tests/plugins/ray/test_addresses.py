@@ -1,0 +1,28 @@
+"""Addresses of clusters are checked before Ray, which tries for minutes to connect."""
+
+import sys
+import tempfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+
+import pytest
+
+import pumice
+from pumice_ray.cluster import RayCluster
+
+
+def test_no_cluster_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:
+        Thread(target=other.handle_request).start()
+        for address, problem in {
+            "": "this machine is in no Ray cluster",
+            "127.0.0.1:1": "no Ray cluster at 127.0.0.1:1: .*refused",
+            f"127.0.0.1:{other.server_port}": "another server has this port",
+        }.items():
+            with pytest.raises(pumice.PumiceError, match=problem), RayCluster(address).connected(start=False):
+                pass
