@@ -313,6 +313,8 @@ def test_windows_are_decoded_together(model: pumice.Model) -> None:
         ({"vad": True}, "vad must be"),
         ({"vad": "silero"}, "pip install silero-vad"),
         ({"batch_size": 0}, "batch_size must be"),
+        ({"previous_text": "no"}, "previous_text must be"),
+        ({"langauge": "en"}, "unknown option 'langauge'; did you mean 'language'"),
     ],
 )
 def test_wrong_options_are_refused(model: pumice.Model, options: dict[str, Any], message: str) -> None:

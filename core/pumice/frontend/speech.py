@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -217,8 +217,7 @@ class Speech:
 
     def pieces(self, text: str, **options: Unpack[SpeechOptions]) -> list[AnyPiece]:
         """Return the pieces of a speech, for a server that generates them itself. Raises as ``speak``."""
-        if unknown := options.keys() - SpeechOptions.__annotations__.keys():
-            raise RequestError(unknown_name("option", min(unknown), SpeechOptions.__annotations__))
+        _check_names(options, SpeechOptions.__annotations__)
         if not isinstance(text, str):
             raise RequestError(f"speech: the text must be a string, not {show_python(text)}")
         language = options.get("language", "")
@@ -340,10 +339,16 @@ class Speech:
             sound = Audio(sound)
         if not isinstance(sound, Audio):
             raise RequestError(f"transcribe takes a file or a pumice.Audio, not {show_python(sound)}")
+        _check_names(options, TranscribeKeywords.__annotations__)
         chosen = TranscribeOptions(**options)
         transcriber = Transcriber(_Hearing(self._engine, self._media), self._engine.file.metadata, chosen)
         transcriber.special.language(chosen.language)  # before the sound is decoded
         return Transcript(transcriber, sound.samples())
+
+
+def _check_names(options: Mapping[str, object], known: Collection[str]) -> None:
+    if unknown := options.keys() - known:
+        raise RequestError(unknown_name("option", min(unknown), known))
 
 
 class _Hearing:

@@ -122,6 +122,8 @@ class TranscribeOptions:
         is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
         if number is not None and not (is_number and 0 <= number <= MAX_TEMPERATURE):
             raise RequestError(f"temperature must be a number from 0 to {MAX_TEMPERATURE}, not {show_python(number)}")
+        if not isinstance(self.previous_text, bool):
+            raise RequestError(f"previous_text must be True or False, not {show_python(self.previous_text)}")
         for name in ("prompt", "hotwords"):
             if not isinstance(text := getattr(self, name), str):
                 raise RequestError(f"{name} must be a string, not {show_python(text)}")
