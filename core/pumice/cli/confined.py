@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.files import EditedFile, InputFile, ModelName, OutputFile, values
+from pumice.cli.files import EditedFile, InputFile, ModelName, OutputFile, check_outputs, values
 from pumice.cli.vocabulary import GroupedCommand
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class ConfinedCommand(GroupedCommand):
         return [name for _, name in values(ctx, ModelName)]
 
     def invoke(self, ctx: click.Context) -> Any:
+        check_outputs(ctx)
         with _confined(ctx) if ctx.obj is True else contextlib.nullcontext():
             return super().invoke(ctx)
 

@@ -52,8 +52,6 @@ def command(model: str, out: Path, adapters: tuple[str, ...], scaled: tuple[str,
     if not factors:
         raise click.UsageError("give an adapter with --lora or --lora-scaled")
     with open_model(locate_model(model)) as base:
-        if out.exists() and out.samefile(base.path):
-            raise click.UsageError(f"{out} is the model itself, which would be overwritten: give another name")
         read = []
         for path, scale in factors:
             with open_adapter(path, base=base.path) as file:

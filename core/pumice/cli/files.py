@@ -48,11 +48,15 @@ class InputFile(NamedPath):
 
     Args:
         paths: returns the files that a value names; None: the value is the file.
+        replaceable: an output of the command may have the same name.
     """
 
-    def __init__(self, paths: Callable[[str], Iterable[str]] | None = None, **options: Any) -> None:
+    def __init__(
+        self, paths: Callable[[str], Iterable[str]] | None = None, *, replaceable: bool = False, **options: Any
+    ) -> None:
         super().__init__(**options)
         self._paths = paths
+        self.replaceable = replaceable
 
     def inputs(self, value: Any) -> Iterator[str]:
         if str(value) != STANDARD_INPUT:
@@ -112,6 +116,9 @@ class OutputPrefix(OutputFile):
 class EditedFile(ModelPath, OutputFile):
     """A file to change in place or replace, unless ``out`` names another."""
 
+    def __init__(self) -> None:
+        super().__init__(replaceable=True)
+
     def edited(self, value: Any, ctx: click.Context) -> Iterator[Path]:
         if ctx.params["out"] is None:
             yield real_path(value)
@@ -140,3 +147,20 @@ def values(ctx: click.Context, kind: type) -> Iterator[tuple[Any, Any]]:
         value = ctx.params.get(param.name or "")
         if isinstance(param.type, kind) and value is not None:
             yield from ((param.type, item) for item in (value if isinstance(value, tuple) else (value,)))
+
+
+def check_outputs(ctx: click.Context) -> None:
+    """Raise UsageError for an output that is named twice, or is a file that the command reads, even with --force."""
+    named = [path for kind, value in values(ctx, InputFile) if not kind.replaceable for path in kind.inputs(value)]
+    read = {real_path(path) for path in (*named, *(name for _, name in values(ctx, ModelName))) if os.path.isfile(path)}
+    written = set[Path]()
+    for kind, value in values(ctx, OutputFile):
+        if isinstance(kind, (InputFile, OutputPrefix)):  # changed in place; no file's whole name
+            continue
+        if (path := real_path(value)) in written:
+            raise click.UsageError(f"{value}: two outputs have this name; give each its own")
+        if path in read:
+            raise click.UsageError(
+                f"{value}: the command reads this file, which would be overwritten; give another name"
+            )
+        written.add(path)

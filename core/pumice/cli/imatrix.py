@@ -66,7 +66,7 @@ def split_commas(paths: str) -> list[str]:
     "--in-file",
     "in_files",
     multiple=True,
-    type=InputFile(split_commas),
+    type=InputFile(split_commas, replaceable=True),  # a sum may take the place of a part
     metavar="FILE,...",
     help="Add the measurements of other runs. Repeatable.",
 )

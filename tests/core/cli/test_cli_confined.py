@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from gguf_files import tiny_llama
 from installed_plugins import install
@@ -261,3 +262,24 @@ def test_outputs_are_no_more_than_the_command_line_says(tmp_path):
     assert [output.force for output in (*split, *quantized, *adapter)] == [False, True, False]
     assert is_output(file, outputs("gguf", "set", file, "a=str:b"))
     assert not is_output(file, outputs("gguf", "set", file, "a=str:b", "-o", part))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("transcribe a -m b -o ./a --force", "a: the command reads this file"),
+        ("imatrix b -f a -o b --force", "b: the command reads this file"),
+        ("export-lora b l --lora l --force", "l: the command reads this file"),
+        ("transcribe a b -m b -o c -o ./c", "c: two outputs have this name"),
+        ("gguf set b x=1 -o b --force", ""),
+        ("gguf split b b", ""),
+    ],
+)
+def test_outputs_are_no_inputs_even_with_force(tmp_path, monkeypatch, line, problem):
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        Path(name).touch()
+    (tmp_path / "l").symlink_to("a")
+    name, *arguments = line.split()
+    result = CliRunner().invoke(cli, [name, *arguments])
+    assert (problem or "expected a GGUF file") in f"{result.output}{result.exception}"

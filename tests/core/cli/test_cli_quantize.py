@@ -38,7 +38,7 @@ def test_a_dry_run_writes_nothing(run, file):
         (["qwen3:4b", "q.gguf", "Q8_0"], "qwen3:4b: no such file; `pumice pull qwen3:4b` prints the path", 2),
         (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "attn=I32"], "unknown tensor type 'I32'", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--output-tensor-type", "Q8_1"], "unknown tensor type 'Q8_1'; did you mean", 1),
-        (["m.gguf", "m.gguf", "Q8_0"], "m.gguf: this is the model itself, which would be overwritten", 1),
+        (["m.gguf", "m.gguf", "Q8_0"], "m.gguf: the command reads this file, which would be overwritten", 2),
         (["m.gguf", "q.gguf", "Q8_0", "--imatrix", "m.gguf"], "m.gguf: metadata key 'imatrix.chunk_count' is", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "x"], "expected NAME=TYPE, not 'x'", 2),
         (["m.gguf", "q.gguf", "Q8_0", "--override-kv", "a=int"], "expected KEY=TYPE:VALUE", 2),
