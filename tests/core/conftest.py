@@ -10,7 +10,14 @@ from typing import NamedTuple
 import pytest
 
 import hub_server
+from gguf_files import tiny_llama
 from pumice.cli import main
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a small model with random weights."""
+    return tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
 @pytest.fixture

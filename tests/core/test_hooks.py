@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pumice
-from gguf_files import tiny_llama, write_gguf
+from gguf_files import write_gguf
 from installed_plugins import install, passed
 from pumice.plugin import Selector, Tokenizer
 from pumice_architectures.llama import Llama
@@ -42,11 +42,6 @@ def pumice_register_pre_tokenizers(register):
 """
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf"))
-
-
 class Plugin:
     """A plugin that a notebook may pass."""
 
@@ -66,34 +61,34 @@ class Reversed(Tokenizer):
 Reversed.__abstractmethods__ = frozenset()
 
 
-def test_a_plugin_is_passed_for_one_load(model):
+def test_a_plugin_is_passed_for_one_load(path):
     class Mine(NumpyBackend):
         pass
 
     mine = passed("backends", mine=Mine)
-    with pumice.load(model, backend="mine", plugins=[mine]) as loaded:
+    with pumice.load(path, backend="mine", plugins=[mine]) as loaded:
         assert loaded.backends == ["mine"]
     with pytest.raises(pumice.BackendError, match="unknown backend 'mine'"):
-        pumice.load(model, backend="mine")
+        pumice.load(path, backend="mine")
 
 
-def test_passed_plugins_replace_installed_ones(model):
+def test_passed_plugins_replace_installed_ones(path):
     class Mine(Llama):
         pass
 
-    with pumice.load(model, plugins=[passed("architectures", llama=Mine)], backend="numpy") as loaded:
+    with pumice.load(path, plugins=[passed("architectures", llama=Mine)], backend="numpy") as loaded:
         assert type(loaded.engine.architecture) is Mine
     with pytest.raises(pumice.PluginError, match="'passed' and 'passed-2' both register"):
-        pumice.load(model, plugins=[passed("architectures", llama=Mine), passed("architectures", llama=Mine)])
+        pumice.load(path, plugins=[passed("architectures", llama=Mine), passed("architectures", llama=Mine)])
 
 
-def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):
+def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(path):
     class Last(Selector):
         def apply(self, candidates):
             candidates.select(len(candidates) - 1)
 
     mine = passed("samplers", last=Last)
-    with pumice.load(model, backend="numpy", plugins=[mine], config={"samplers": ["last"]}) as loaded:
+    with pumice.load(path, backend="numpy", plugins=[mine], config={"samplers": ["last"]}) as loaded:
         assert loaded.generate("a", max_tokens=2).tokens == [loaded.n_vocab - 1] * 2
 
 
@@ -106,15 +101,15 @@ def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):
         ("pumice_numpy", "plugin str: it has no hooks: pass a module"),
     ],
 )
-def test_a_passed_plugin_that_is_wrong_is_an_error(model, wrong, error):
+def test_a_passed_plugin_that_is_wrong_is_an_error(path, wrong, error):
     with pytest.raises(pumice.PluginError, match=error):
-        pumice.load(model, plugins=[wrong])
+        pumice.load(path, plugins=[wrong])
 
 
-def test_tokenizers(model):
-    with pumice.load(model, plugins=[passed("tokenizers", llama=Reversed)], backend="numpy") as loaded:
+def test_tokenizers(path):
+    with pumice.load(path, plugins=[passed("tokenizers", llama=Reversed)], backend="numpy") as loaded:
         assert loaded.tokenizer.tokenize("abc") == [2, 1, 0]
-    assert pumice.load_tokenizer(model, plugins=[passed("tokenizers", llama=Reversed)]).tokenize("ab") == [1, 0]
+    assert pumice.load_tokenizer(path, plugins=[passed("tokenizers", llama=Reversed)]).tokenize("ab") == [1, 0]
 
 
 def test_pre_tokenizers(site, tmp_path):
@@ -164,7 +159,7 @@ def test_a_command_is_chosen_where_two_plugins_have_it(site, home, run):
     ],
     ids=["array", "tuple", "no graphs", "list", "number", "no super"],
 )
-def test_an_architecture_that_breaks_the_contract_is_named(model, members, message):
+def test_an_architecture_that_breaks_the_contract_is_named(path, members, message):
     mine = passed("architectures", llama=type("Mine", (Llama,), members))
     with pytest.raises(pumice.PluginError, match=rf"^architecture 'llama' \(plugin passed\): {message}"):
-        pumice.load(model, backend="numpy", plugins=[mine])
+        pumice.load(path, backend="numpy", plugins=[mine])

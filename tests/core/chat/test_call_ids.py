@@ -2,14 +2,12 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pumice.chat.answer import AnswerBuilder
 from pumice.chat.formats import ChatFormat
 from pumice.chat.parser import ChatParser
-from scripted_calls import scripted_model
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 FORMAT = ChatFormat("hermes-like", calls=("<call>{json}</call>",))
@@ -30,12 +28,6 @@ def test_ids_are_unique_and_the_models_own_where_they_are(used, written, n_chunk
     assert not set(ids) & set(used)
     for i, id in enumerate(written):
         assert (ids[i] == id) == (bool(id) and id not in used and id not in written[:i])
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    with scripted_model(tmp_path_factory.mktemp("ids")) as model:
-        yield model
 
 
 def test_ids_of_earlier_turns_are_not_repeated(model):

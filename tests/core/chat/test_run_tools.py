@@ -15,15 +15,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 import pumice
-from scripted_calls import call, scripted_model
+from scripted_calls import call
 
 USER = {"role": "user", "content": "Hi"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    with scripted_model(tmp_path_factory.mktemp("tools")) as model:
-        yield model
 
 
 def weather(city: str, days: Annotated[int, Field(ge=1)] = 1, unit: Literal["C", "F"] = "C") -> dict:

@@ -1,11 +1,10 @@
 """A small model for commands."""
 
-import pytest
+from pathlib import Path
 
-from gguf_files import tiny_llama
+import pytest
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Path of a small model with random weights."""
-    return str(tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf"))
+def model(path: Path) -> str:
+    return str(path)

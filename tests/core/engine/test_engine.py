@@ -12,11 +12,6 @@ GREEDY = {"temperature": 0.0, "max_tokens": 20}
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("engine") / "tiny.gguf")
-
-
-@pytest.fixture(scope="module")
 def alone(path):
     """Return the answer to each prompt alone, without sharing anything."""
     results = []

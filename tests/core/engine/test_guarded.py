@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import pumice
-from gguf_files import tiny_llama
 from installed_plugins import passed
 from pumice.plugin import Selector
 from pumice.plugin.unstable import Pending
@@ -15,11 +14,6 @@ from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
 
 pytestmark = pytest.mark.usefixtures("home")
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf"))
 
 
 def fail(*arguments: object, **options: object) -> None:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pumice
-from gguf_files import tiny_llama
 from pumice.architecture import MediaRules
 from pumice.backend.step import LATEST, Limits
 from pumice.embeddings import Embeddings
@@ -24,11 +23,6 @@ from tiny_zoo import ZOO
 PROMPT = list(range(3, 73))
 GREEDY = {"sampling": {"temperature": 0.0}, "max_tokens": 12}
 SPANS = (slice(5, 45), slice(45, 52))
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("spans") / "tiny.gguf")
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,6 @@ GREEDY = {"temperature": 0.0, "max_tokens": 20}
 ENDLESS = {"temperature": 0.0, "max_tokens": None, "ignore_eos": True, "context_shift": True}
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("schedule") / "tiny.gguf")
-
-
 def load(path, policy=None, **settings):
     return load_model(path, load_config({**EXACT, **settings}), policy=policy)
 

@@ -9,7 +9,6 @@ import threading
 import pytest
 
 import pumice
-from gguf_files import tiny_llama
 from pumice.engine import Runner
 from pumice.errors import EngineError, ModelClosedError, PromptTooLongError
 from waiting import PATIENCE, wait_until
@@ -17,11 +16,6 @@ from waiting import PATIENCE, wait_until
 EXACT = {"backend": "numpy", "kv_type": "f32"}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
 ENDLESS = {"temperature": 0.0, "max_tokens": None, "ignore_eos": True, "context_shift": True}
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("thread") / "tiny.gguf")
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 import pumice
 from adapters import write_case
 from checkpoints import FIXTURES, write_checkpoint
-from gguf_files import tiny_llama
 from installed_plugins import install
 from pumice.config import Layer, load_config
 from pumice.process import confinement
@@ -41,11 +40,6 @@ class Intruder(Sampler):
 def pumice_register_samplers(register):
     register("intruder", Intruder)
 """
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tiny_llama(tmp_path / "tiny.gguf")
 
 
 @pytest.fixture

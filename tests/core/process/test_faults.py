@@ -13,7 +13,6 @@ import pytest
 import pumice
 import pumice.process.confinement
 import pumice.process.engine
-from gguf_files import tiny_llama
 from nightly import variants
 from pumice.engine.messages import Score
 from pumice.sandbox import Launch
@@ -49,11 +48,6 @@ def write_frame(stream, data):
 frames.read_frame, frames.write_frame = read_frame, write_frame
 sys.exit(worker.main())
 """
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("faults") / "tiny.gguf")
 
 
 @pytest.fixture(scope="module")

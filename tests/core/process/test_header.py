@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gguf_files import tiny_llama, write_gguf
+from gguf_files import write_gguf
 from pumice.errors import EngineError, ModelError
 from pumice.gguf import GGUFFile
 from pumice.model_files.summary import Summary
@@ -21,11 +21,6 @@ def sent(told: Header) -> Header:
     report = REPORTS.decode(REPORTS.encode(Summarized(told)))
     assert isinstance(report, Summarized)
     return report.header
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("header") / "tiny.gguf")
 
 
 def test_metadata_come_as_they_are_in_the_file(path):

@@ -15,7 +15,6 @@ import pytest
 import pumice
 import pumice.process.confinement
 import pumice.process.engine
-from gguf_files import tiny_llama
 from pumice.config import AdapterOptions
 from pumice.engine.messages import (
     Accepted,
@@ -94,11 +93,6 @@ def start_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run a program where an engine's process is started."""
     launched = Launch([sys.executable, "-S", "-c", code], dict(os.environ))
     monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("hostile") / "tiny.gguf")
 
 
 @pytest.fixture

@@ -7,18 +7,12 @@ import signal
 import pytest
 
 import pumice
-from gguf_files import tiny_llama
 from waiting import gone, wait_until
 
 # The same bits, whichever sequences happen to be in a step together.
 EXACT = {"backend": "numpy", "kv_type": "f32", "config": {"numpy": {"batch_invariant": True}}}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
 ENDLESS = {"temperature": 0.0, "max_tokens": None, "ignore_eos": True, "context_shift": True}
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return tiny_llama(tmp_path_factory.mktemp("process") / "tiny.gguf")
 
 
 @pytest.fixture(scope="module")

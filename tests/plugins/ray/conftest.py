@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
+from gguf_files import tiny_llama
+
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 HEALTH = {"health_check_period_ms": 1000, "health_check_failure_threshold": 6}  # a machine is given up after 6 s
 NODE = {"object_store_memory": 100 << 20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The file of a small model with random weights."""
+    return str(tiny_llama(tmp_path_factory.mktemp("ray") / "tiny.gguf"))
 
 
 @pytest.fixture(scope="session")

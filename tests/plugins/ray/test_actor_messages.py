@@ -11,7 +11,6 @@ import pocket_models
 import pumice
 import pumice_ray.actor
 import pumice_ray.replica
-from gguf_files import tiny_llama
 from pumice.engine.messages import (
     Add,
     EncodeMedia,
@@ -33,11 +32,6 @@ from pumice_ray.replica import EngineReplica
 from waiting import PATIENCE
 
 OPTIONS = {"backend": "numpy"}
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return str(tiny_llama(tmp_path_factory.mktemp("actors") / "tiny.gguf"))
 
 
 @pytest.fixture(autouse=True)

@@ -6,18 +6,12 @@ import pytest
 
 import pumice
 import pumice_ray
-from gguf_files import tiny_llama
 from waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
 ENDLESS = {"max_tokens": None, "ignore_eos": True, "context_shift": True}
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    return str(tiny_llama(tmp_path_factory.mktemp("ray") / "tiny.gguf"))
 
 
 @pytest.fixture(scope="module")

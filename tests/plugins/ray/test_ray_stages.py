@@ -8,7 +8,6 @@ import pytest
 
 import pumice
 import pumice_ray
-from gguf_files import tiny_llama
 from pumice.plugin.unstable import Replicas
 from waiting import wait_until
 
@@ -19,11 +18,6 @@ ENDLESS = {"max_tokens": None, "ignore_eos": True, "context_shift": True}
 GREEDY = {"temperature": 0.0, "max_tokens": 40, "ignore_eos": True}
 QUIET = {"temperature": 0.0, "max_tokens": 4}
 PROMPTS = ["Once upon a time", "The fox", "A small house stood near the river, and", "One day"]
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory) -> str:
-    return str(tiny_llama(tmp_path_factory.mktemp("ray") / "tiny.gguf"))
 
 
 def own(path: str, count: int, **arguments) -> pumice.Model:
