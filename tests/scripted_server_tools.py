@@ -21,19 +21,23 @@ Answer = str | Sequence[pumice.ToolCall]
 """What the model says: a text, or calls."""
 
 
-class _Said:
-    """A stream of one answer."""
+class Said:
+    """A stream of one answer, in deltas."""
 
     timings = Timings(20, 5, 0.0, 0.1, 9, 0.2)
     prompt_tokens = [0] * 20
 
-    def __init__(self, answer: Answer) -> None:
-        text, calls = (answer, []) if isinstance(answer, str) else ("", list(answer))
-        self._done = pumice.ChatCompletion(
-            pumice.Message(text, tool_calls=calls), "tool_calls" if calls else "stop", USAGE, [0]
-        )
-        deltas = [pumice.ChatDelta(content=text)] if text else [pumice.ChatDelta(tool_calls=[call]) for call in calls]
-        self._coming = iter([*deltas, pumice.ChatDelta(finish_reason=self._done.finish_reason, usage=USAGE)])
+    def __init__(self, deltas: Sequence[pumice.ChatDelta], reason: Any) -> None:
+        texts = ["".join(getattr(delta, name) for delta in deltas) for name in ("content", "reasoning")]
+        message = pumice.Message(*texts, [call for delta in deltas for call in delta.tool_calls])
+        self._done = pumice.ChatCompletion(message, reason, USAGE, [0])
+        self._coming = iter([*deltas, pumice.ChatDelta(finish_reason=reason, usage=USAGE)])
+
+    @classmethod
+    def of(cls, answer: Answer) -> "Said":
+        if isinstance(answer, str):
+            return cls([pumice.ChatDelta(content=answer)], "stop")
+        return cls([pumice.ChatDelta(tool_calls=[call]) for call in answer], "tool_calls")
 
     async def ready(self) -> list[pumice.ChatDelta]:
         return list(islice(self._coming, 1))
@@ -69,8 +73,8 @@ class ScriptedModel:
         plain = {name: value for name, value in options.items() if name not in ("tools", "tool_choice")}
         return self._model.template.prepare([{"role": "user", "content": "Once"}], **plain)
 
-    def achat_stream(self, chat: pumice.PreparedChat, **options: Any) -> _Said:
-        return _Said(self.script.pop(0) if self.script else "Done.")
+    def achat_stream(self, chat: pumice.PreparedChat, **options: Any) -> Said:
+        return Said.of(self.script.pop(0) if self.script else "Done.")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import ollama
@@ -11,8 +10,8 @@ import pytest
 import pumice
 from imported_late import Late
 from pumice.chat import ChatRequest
-from pumice.engine import Timings
 from pumice.options import TEMPLATE
+from scripted_server_tools import Said
 from server_thread import Running, running
 
 anthropic = Late("anthropic")
@@ -22,7 +21,6 @@ FUNCTION = {"name": "add", "description": "Adds.", "parameters": {"type": "objec
 TOOLS = [{"type": "function", "function": FUNCTION}]
 CHAT = [{"role": "user", "content": "Add"}]
 CALLS = [pumice.ToolCall("add", {"a": 1}, "call1"), pumice.ToolCall("add", {"a": 2}, "call2")]
-USAGE = pumice.Usage(20, 5, 9, 3)
 DELTAS = [
     pumice.ChatDelta(reasoning="Let me "),
     pumice.ChatDelta(reasoning="see."),
@@ -31,31 +29,8 @@ DELTAS = [
 CUT = [pumice.ToolCall("add", {"a": 1}, "call1", partial=True)]
 
 
-def _end(reason: Any) -> pumice.ChatDelta:
-    return pumice.ChatDelta(finish_reason=reason, usage=USAGE)
-
-
-class Told:
-    """A stream of given deltas."""
-
-    timings = Timings(20, 5, 0.0, 0.1, 9, 0.2)
-    prompt_tokens = [0] * 20
-
-    def __init__(self, calls: Sequence[pumice.ToolCall] = CALLS, reason: str = "tool_calls") -> None:
-        self._coming = iter([*DELTAS, *(pumice.ChatDelta(tool_calls=[call]) for call in calls), _end(reason)])
-        self._calls, self._reason = list(calls), reason
-
-    async def ready(self) -> list[pumice.ChatDelta]:
-        return list(islice(self._coming, 1))
-
-    async def accepted(self) -> None:
-        pass
-
-    async def completion(self) -> pumice.ChatCompletion:
-        return pumice.ChatCompletion(pumice.Message("I will.", "Let me see.", self._calls), self._reason, USAGE, [])
-
-    def close(self) -> None:
-        pass
+def told(calls: Sequence[pumice.ToolCall] = CALLS, reason: str = "tool_calls") -> Said:
+    return Said([*DELTAS, *(pumice.ChatDelta(tool_calls=[call]) for call in calls)], reason)
 
 
 class Scripted:
@@ -64,13 +39,13 @@ class Scripted:
     def __init__(self, model: pumice.Model) -> None:
         self._model = model
         self.asked: dict[str, Any] = {}
-        self.tell = Told
+        self.tell = told
         self.template = Asking(model.template, self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def achat_stream(self, chat: Any, **options: Any) -> Told:
+    def achat_stream(self, chat: Any, **options: Any) -> Said:
         return self.tell()
 
 
@@ -235,9 +210,9 @@ def test_ollama(scripted):
 
 @pytest.fixture
 def cut(scripted) -> Iterator[Running]:
-    scripted.model.tell = partial(Told, CUT, "length")
+    scripted.model.tell = partial(told, CUT, "length")
     yield scripted
-    scripted.model.tell = Told
+    scripted.model.tell = told
 
 
 def test_a_call_that_was_cut_is_no_whole_call_in_any_protocol(cut):

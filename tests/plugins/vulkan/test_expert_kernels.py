@@ -13,7 +13,7 @@ from pumice.backend import Backend, Program
 from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor
 from pumice.graph import GraphBuilder, Tensor
-from pumice.testing import compile_graph
+from pumice.testing import compile_graph, trace
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices, open_device
@@ -55,13 +55,7 @@ def weight(rng: np.random.Generator, type: GGMLType, *shape: int) -> GGUFTensor:
 
 def compiled(backend: Backend, w: GGUFTensor, inputs: dict[str, np.ndarray], build: Build) -> Program:
     g = GraphBuilder({"w": w}, 1, 64)
-    given = {
-        name: Tensor(name, ("n_tokens", *x.shape[1:]), "i32" if x.dtype == np.int32 else "f32", builder=g)
-        for name, x in inputs.items()
-    }
-    with g.layer(0):
-        output = build(g, given)
-    return compile_graph(backend, g.finish(output), LIMITS)
+    return compile_graph(backend, g.finish(trace(g, build, inputs)), LIMITS)
 
 
 def result(program: Program, inputs: dict[str, np.ndarray], n_tokens: int) -> np.ndarray:

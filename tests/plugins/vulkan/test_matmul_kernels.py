@@ -15,7 +15,7 @@ from nightly import crossed, variants
 from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, Tensor
-from pumice.testing import compile_graph
+from pumice.testing import compile_graph, trace
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import MatrixShape, list_devices
 from pumice_vulkan.formats import FORMATS
@@ -70,12 +70,7 @@ def compiled(
 ) -> Callable[..., np.ndarray]:
     """A graph of one result, ready to be called with its inputs."""
     g = GraphBuilder({tensor.name: tensor for tensor in tensors}, 1, 64)
-    given = {
-        name: Tensor(name, ("n_tokens", *x.shape[1:]), "i32" if x.dtype == np.int32 else "f32", builder=g)
-        for name, x in inputs.items()
-    }
-    with g.layer(0):
-        output = build(g, given)
+    output = trace(g, build, inputs)
     program = compile_graph(backend, g.finish(output), limits())
 
     def run(n_tokens: int) -> np.ndarray:
