@@ -21,17 +21,6 @@ def plugin(registry: Registry, name: str):
     return next(info for info in registry.plugins if info.name == name)
 
 
-def test_a_plugin_is_found_by_its_entry_point(site):
-    install(site, "my-plugin", BACKEND, name="mine", version="2.5")
-    registry = Registry(Plugins())
-    info = plugin(registry, "mine")
-    assert (info.distribution, info.version, info.error) == ("my-plugin", "2.5", None)
-    assert info.hooks == ["pumice_register_backends"]
-    assert info.registered == {"backends": ["mine"]}
-    assert registry.backends["mine"].__name__ == "MyBackend"
-    assert "numpy" in registry.backends
-
-
 @pytest.mark.parametrize(
     ("source", "error"),
     [

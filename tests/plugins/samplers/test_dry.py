@@ -102,18 +102,7 @@ def test_a_token_with_a_breaker_is_not_penalised() -> None:
     words = Words("a", "b", ".c", ".")
     assert penalties([0, 1, 2, 0, 1], 4, words, dry_sequence_breakers=[])[2] == 1
     assert penalties([0, 1, 2, 0, 1], 4, words, dry_sequence_breakers=["."])[2] == 0
-
-
-def test_breakers_across_tokens() -> None:
-    words = Words("x\n", "\n", "\ny", "y", "z")
-    breakers = Breakers(["\n\n"], words)
-    assert [bool(breakers.after(token)) for token in range(5)] == [True, True, False, False, False]
-    assert breakers.after(0) is breakers.after(1)
-    assert not any(map(breakers.is_one, range(5)))
-    assert breakers.after(words.n_vocab) is None  # a row of the matrix that no token has
-    assert distance([4, 0, 1, 3, 4], 5, breakers) == 2
-    assert distance([4, 0, 3, 1, 4], 5, breakers) == 5
-    assert distance([4, 0, 1, 3, 4], 3, breakers) == 3
+    assert Breakers(["."], words).after(words.n_vocab) is None  # a row of the matrix that no token has
 
 
 def distance(tokens: list[int], window: int, breakers: Breakers) -> int:
