@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape
 from pumice_vulkan.persistent.pattern import MATRICES
-from tools.rolled_quads import QUAD, Planes, sums
+from tools.rolled_quads import QUAD, Planes, sums, whole_rows
 
 SITES = {
     "q": ("QUERY", "BLOCKS_X", "CHUNKS_X", "OF_Q", "0u", "STRIDE_Q"),
@@ -177,14 +177,9 @@ class Loops:
         share = self.shape.lanes // QUAD
         yield "void multiply_output() {"
         yield f"[[dont_unroll]] for (uint r = 0u; r < N_L; r += {QUAD}u) {{"
-        yield from (f"float t{unit} = 0.0;" for unit in range(QUAD))
-        yield "[[dont_unroll]] for (uint c = 0u; c < CHUNKS_X; c++) {"
-        yield "take_narrow(c, BLOCKS_X / CHUNKS_X);"
-        yield f"const uint next = c + 1u < CHUNKS_X ? c + 1u : 0u, first = next == 0u ? r + {QUAD}u : r;"
-        for unit in range(QUAD):
-            yield f"t{unit} += {self.output.product(unit)};"
-            yield self.output_load(unit, f"min(first + {unit}u, N_L - 1u)", "next")
-        yield "}"
+        products = [self.output.product(unit) for unit in range(QUAD)]
+        asks = [self.output_load(unit, f"min(first + {unit}u, N_L - 1u)", "next") for unit in range(QUAD)]
+        yield from whole_rows("CHUNKS_X", "(BLOCKS_X / CHUNKS_X)", products, asks)
         yield from sums(self.shape.lanes, QUAD)
         yield f"const uint i = r + lane / {share}u, row = warp * N_L + i;"
         yield f"if (lane % {share}u == 0u && i < N_L && row < OF_L) partial[row] = t0;"

@@ -462,14 +462,9 @@ class Quads:
         yield f"[[dont_unroll]] for (uint r = 0u; r < {output.count}; r += {ahead}u) {{"
         if self.shape.whole_output:
             n = self.shape.chunks(output.n_columns)
-            yield from (f"float t{unit} = 0.0;" for unit in range(ahead))
-            yield f"[[dont_unroll]] for (uint c = 0u; c < {n}u; c++) {{"
-            yield f"take_narrow(c, {output.blocks // n}u);"
-            yield f"const uint next = c + 1u < {n}u ? c + 1u : 0u, first = next == 0u ? r + {ahead}u : r;"
-            for unit, product in enumerate(products):
-                ask = self.output_load(unit, f"min(first + {unit}u, {output.last})", f"next * {output.blocks // n}u + ")
-                yield f"t{unit} += {product}; {ask}"
-            yield "}"
+            chunk = f"next * {output.blocks // n}u + "
+            asks = [self.output_load(unit, f"min(first + {unit}u, {output.last})", chunk) for unit in range(ahead)]
+            yield from whole_rows(f"{n}u", f"{output.blocks // n}u", products, asks)
         else:
             for unit, product in enumerate(products):
                 ask = self.output_load(unit, f"min(r + {unit + ahead}u, {output.last})")
@@ -481,6 +476,19 @@ class Quads:
         yield f"if (lane % {share}u == 0u && {real}) partial[warp % {output.chunks}u * STRIDE_L + row] = t0;"
         yield "}"
         yield "}"
+
+
+def whole_rows(n_chunks: str, n_blocks: str, products: Sequence[str], requests: Sequence[str]) -> Iterator[str]:
+    """Yield the products of rows that a subgroup takes whole, chunk by chunk of so many blocks.
+
+    ``requests``: those of the next units, of the chunk ``next`` of rows from ``first`` on.
+    """
+    yield from (f"float t{unit} = 0.0;" for unit in range(len(products)))
+    yield f"[[dont_unroll]] for (uint c = 0u; c < {n_chunks}; c++) {{"
+    yield f"take_narrow(c, {n_blocks});"
+    yield f"const uint next = c + 1u < {n_chunks} ? c + 1u : 0u, first = next == 0u ? r + {len(products)}u : r;"
+    yield from (f"t{unit} += {product}; {requests[unit]}" for unit, product in enumerate(products))
+    yield "}"
 
 
 def _product(sum: int, unit: int, planes: Planes) -> str:

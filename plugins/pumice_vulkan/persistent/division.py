@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import lcm
+from typing import Any
 
 MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; more lie in a buffer
 ROWS_AHEAD = 4  # units ahead of steps of several rows, whose other values need the registers of more
@@ -245,24 +246,6 @@ class Shape:
         return replace(self, rows=rows, ahead=min(self.ahead, ROWS_AHEAD) if rows > 1 else self.ahead)
 
     @property
-    def deep_parts(self) -> int:
-        """Parts of the positions where they are many."""
-        return max(1, self.groups * self.share // self.heads) if self.share > 1 else 1
-
-    @property
-    def parts(self) -> int:
-        """Most parts of the positions."""
-        return max(1, self.groups // self.heads, self.deep_parts)
-
-    @property
-    def act_words(self) -> int:
-        """32-bit words of the buffer by which workgroups exchange values: the regions of the shader, 16 bytes each."""
-        query, key = self.heads * self.dim, self.kv_heads * self.dim
-        layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + self.parts * (query // 4 + self.heads)
-        layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0) + self.experts
-        return 4 * (self.rows * (self.layers * layer + self.width // 4) + self.groups)
-
-    @property
     def spilled_bytes(self) -> int:
         """Bytes of the buffer of the gated values of several rows, which each workgroup has of its own."""
         return self.groups * self.rows * self.ffn // 32 * 48 if self.rows > 1 else 0
@@ -297,12 +280,7 @@ class Shape:
         rows = chunks * (max(of_group["Q"] + 2 * of_group["K"], 2 * of_group["G"]) + 1)
         rows = max(rows, of_output * (1 if self.whole_output else chunks))
         sums = (of_group["X"] + 1) * max(self.chunks(query), self.chunks(self.ffn))
-        octets = self.dim // 8
-        heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
-        partial = max(rows, sums, warps * heads)
-        small = (12 + 4 * self.post_norms) * warps + 8 * warps * self.share + 4 * (3 + self.share) * self.dim
-        small += 4 * (self.experts + 2 * self.used + warps * -(-self.experts // self.groups))
-        return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small + 64
+        return 4 * self.post_norms * warps + shared_bytes(self, max(rows, sums))
 
     @property
     def computes_rows(self) -> bool:
@@ -317,6 +295,25 @@ class Shape:
             "q4_0",
             "q4_k",
         )
+
+
+def act_words(shape: Any) -> int:
+    """Return the 32-bit words of the buffer by which workgroups exchange values: regions of a Shape or a General."""
+    query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
+    deep_parts = max(1, shape.groups * shape.share // shape.heads) if shape.share > 1 else 1  # of many positions
+    parts = max(1, shape.groups // shape.heads, deep_parts)
+    layer = 2 * (shape.width // 4) + (query + 2 * key) // 4 + parts * (query // 4 + shape.heads)
+    layer += shape.ffn // 8 + shape.ffn // 16 + (query // 4 if deep_parts > 1 else 0) + shape.experts
+    return 4 * (shape.rows * (shape.layers * layer + shape.width // 4) + shape.groups)
+
+
+def shared_bytes(shape: Any, sums: int) -> int:
+    """Return the bytes of shared memory per workgroup for a single token; ``sums``: parts of rows' sums."""
+    query, warps, octets = shape.heads * shape.dim, shape.threads // shape.lanes, shape.dim // 8
+    heads = min(shape.share, max(1, shape.lanes // octets)) * 9 * octets if shape.share > 1 else shape.dim
+    small = 12 * warps + 8 * warps * shape.share + 4 * (3 + shape.share) * shape.dim
+    small += 4 * (shape.experts + 2 * shape.used + warps * -(-shape.experts // shape.groups))
+    return 48 * max(shape.width, query, shape.ffn) // 32 + 4 * max(sums, warps * heads) + small + 64
 
 
 def _literal(value: bool | float | str) -> str:

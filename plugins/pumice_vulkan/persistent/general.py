@@ -13,7 +13,7 @@ from pumice.plugin import GGMLType, Weight, fixed
 from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.persistent.division import GIVEN_TOGETHER, QUANTIZED_TOGETHER, Shape
+from pumice_vulkan.persistent.division import GIVEN_TOGETHER, QUANTIZED_TOGETHER, Shape, shared_bytes
 from pumice_vulkan.persistent.pattern import Decoder
 
 TYPES = ("q4_0", "q4_k", "q6_k")  # in the order of the shader's numbers
@@ -143,38 +143,13 @@ class General:
         return f"persistent_general.{_variant(types, self.experts > 0, self.with_others)}"
 
     @property
-    def deep_parts(self) -> int:
-        """Parts of the positions where they are many."""
-        return max(1, self.groups * self.share // self.heads) if self.share > 1 else 1
-
-    @property
-    def act_words(self) -> int:
-        """32-bit words of the buffer by which workgroups exchange values."""
-        query, key = self.heads * self.dim, self.kv_heads * self.dim
-        parts = max(1, self.groups // self.heads, self.deep_parts)
-        layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + parts * (query // 4 + self.heads)
-        layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if self.deep_parts > 1 else 0)
-        layer += self.experts
-        return 4 * (self.layers * layer + self.width // 4 + self.groups)
-
-    @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory per workgroup."""
-        query, warps, octets = self.heads * self.dim, self.threads // self.lanes, self.dim // 8
-        rows_q, rows_x = self._fours(query) + 2 * self._fours(self.kv_heads * self.dim), self._fours(self.width) + 1
+        rows_q = self._fours(self.heads * self.dim) + 2 * self._fours(self.kv_heads * self.dim)
         gated = 2 * QUANTIZED_TOGETHER * _ceil(_ceil(self.ffn, QUANTIZED_TOGETHER), self.groups)
-        heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
-        partial = max(
-            self.split_q * (rows_q + 1),
-            self.split_g * (gated + 1),
-            max(self.split_o, self.split_d) * rows_x,
-            _ceil(self.vocabulary, self.groups),
-            warps * heads,
-        )
-        small = 12 * warps + 8 * warps * self.share + 4 * (2 + self.share) * self.dim + 64
-        if self.experts:
-            small += 4 * (self.experts + 1 + 2 * (self.used + 1) + warps * _ceil(self.experts, self.groups))
-        return 48 * max(self.width, query, self.ffn) // 32 + 4 * partial + small
+        products = max(self.split_q * (rows_q + 1), self.split_g * (gated + 1))
+        sums = max(self.split_o, self.split_d) * (self._fours(self.width) + 1)
+        return shared_bytes(self, max(products, sums, _ceil(self.vocabulary, self.groups)))
 
     def _fours(self, rows: int) -> int:
         """Return the rows of a workgroup, which come in fours."""

@@ -22,7 +22,7 @@ from pumice_vulkan.lower.matrices import Matrix, matrix
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape
+from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape, act_words
 from pumice_vulkan.persistent.general import FOUND_BY, TYPES, General, type_number
 from pumice_vulkan.persistent.pattern import Decoder, Layer, find_decoder
 from pumice_vulkan.persistent.shape import computes, shapes
@@ -200,7 +200,7 @@ class PersistentPath:
         for node in self._decoder.before:
             lowering.lower(node)
         tables = self._tables
-        zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(shape.act_words, np.uint32))
+        zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(act_words(shape), np.uint32))
         epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
         lowering.dispatch(
             shape.kernel,

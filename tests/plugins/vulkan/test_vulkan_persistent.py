@@ -195,15 +195,14 @@ def test_logits(tmp_path: Path, used: list[str], family: str, architecture: str,
 
 OPEN = {
     "llama": Relative("llama", others=MIXED, ffn=1024),
-    "narrow": Relative("llama", others=MIXED, width=768),
-    "qwen2": RELATIVES["qwen2"],
+    "qwen2": Relative("qwen2", others=MIXED, width=768, biases=True),
     "qwen3": Relative("qwen3", others=MIXED, head_norms=True, layers=3),
     "gemma": RELATIVES["gemma"],
 }
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize("name", variants(list(OPEN), ["narrow", "qwen2"]))
+@pytest.mark.parametrize("name", variants(list(OPEN), ["qwen2"]))
 def test_open_families(tmp_path: Path, used: list[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """One shader computes models of any size: biases, norms of heads, GELU, chunks narrower than a subgroup."""
     monkeypatch.setattr(shape, "OPEN_ARE_FIRST", True)
