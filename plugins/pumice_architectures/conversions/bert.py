@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, pooling
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, pooling, sliding_layers
 
 CLS_POOLING = 2  # value of pooling_type
 
 
 class Bert(Conversion):
     architecture = "bert"
+    needed = {"is_decoder": False}
     hidden_act = "gelu"
     vocabularies = ["wordpiece"]
     renames = {r"^(bert|distilbert|roberta|model)\.": "", r"\.gamma$": ".weight", r"\.beta$": ".bias"}
@@ -156,6 +157,7 @@ class ModernBert(Bert):
     """ModernBERT: sliding windows in most layers."""
 
     architecture = "modern-bert"
+    numbers = {"attention.layer_norm_epsilon": ("norm_eps", "layer_norm_eps")}
     hidden_act = ""
     vocabularies = ["bpe"]
     pre_tokenizers = ["gpt-2"]
@@ -167,8 +169,10 @@ class ModernBert(Bert):
     constants = Bert.constants | {"rope.scaling.type": "none"}
 
     def metadata(self) -> dict[str, Any]:
-        activation = self.config.first("hidden_activation")
-        return super().metadata() | ({"hidden_activation": str(activation)} if activation else {})
+        activation, slides = self.config.first("hidden_activation"), sliding_layers(self.config)
+        metadata = super().metadata() | ({"hidden_activation": str(activation)} if activation else {})
+        is_usual = slides == [i % 3 > 0 for i in range(len(slides))]
+        return metadata if is_usual else metadata | {"attention.sliding_window_pattern": slides}
 
     def other_metadata(self) -> dict[str, Any]:
         return {f"tokenizer.ggml.add_{which}_token": True for which in ("bos", "eos", "sep")}

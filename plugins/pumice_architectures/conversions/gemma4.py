@@ -17,7 +17,7 @@ class EmbeddingGemma(Gemma3):
     """EmbeddingGemma: Gemma 3 with bidirectional attention."""
 
     architecture = "gemma-embedding"
-    needed = {}
+    needed = {"use_bidirectional_attention": True}
     renames = {r"^(?!model\.|lm_head\.)": "model."}
 
     def metadata(self) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, number
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, number
 
 SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
@@ -13,7 +14,16 @@ class T5(Conversion):
     """T5, mT5, umT5, FLAN-T5."""
 
     architecture = "t5"
+    needed = {"relative_attention_max_distance": 128}
     vocabularies = ["unigram", "sentencepiece"]
+
+    def check_config(self) -> None:
+        super().check_config()
+        c = self.config
+        block = str(c.first("feed_forward_proj") or "relu")
+        activation, expected = str(c.first("dense_act_fn") or block), "gelu" if block.startswith("gated-") else "relu"
+        if not activation.removeprefix("gated-").startswith(expected):
+            raise ConvertError(f"{c.path}: unsupported 'dense_act_fn': {activation!r}, expected {expected!r}")
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -42,6 +52,14 @@ class T5(Conversion):
             stored = next(name_in_file for name_in_file in self.folder.tensors if name_in_file in SHARED)
             return SHARED[0] if name == stored else None
         return super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        """Move the factor of hidden states before tied embeddings to the last norm; llama.cpp's converter drops it."""
+        c = self.config
+        scales = c.get("scale_decoder_outputs", c.get("tie_word_embeddings") is not False)
+        if name == "decoder.final_layer_norm.weight" and scales and not c.model_class.startswith("MT5"):
+            tensor = tensor * c.need("d_model") ** -0.5
+        yield from super().convert(name, tensor)
 
 
 class T5Encoder(T5):

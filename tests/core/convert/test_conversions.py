@@ -128,6 +128,9 @@ def test_a_file_is_llama_cpps(checkpoint, name):
     if name == "chatglm":  # theirs takes 1e-5
         key = "chatglm.attention.layer_norm_rms_epsilon"
         assert theirs["metadata"].pop(key) != ours.pop(key)
+    if name == "t5":  # theirs leaves out the factor of hidden states before tied embeddings
+        key = "dec.output_norm.weight"
+        assert theirs["tensors"].pop(key) != tensors.pop(key)
     if name == "internlm2":  # theirs says what goes without saying
         del theirs["metadata"]["tokenizer.ggml.add_space_prefix"]
     assert ours == theirs["metadata"]
