@@ -1,5 +1,6 @@
 """Tiny models of llama's relatives with random quantized weights, of shapes that a token in one dispatch can have."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -7,22 +8,19 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType
-from gguf.quants import quant_shape_to_byte_shape
 
 from gguf_files import byte_tokenizer, write_gguf
 from pumice.gguf import GGMLType
 from quantizers import quantize
-
-VOCABULARY = 300
 
 
 @dataclass(frozen=True)
 class Relative:
     """An architecture with its sizes; ``keys`` are metadata without the architecture's prefix.
 
-    ``four`` is the type of most matrices, ``others`` that of some by the name of their tensor, in all layers but the
-    first; of ``biases`` and ``head_norms`` those of queries, keys and values.
+    ``four`` is the type of most matrices, ``others`` that of some by the name of their tensor, in the layers where
+    files named _M have more bits, of two the second one; ``biases`` and ``head_norms`` are those of queries, keys and
+    values.
     """
 
     architecture: str
@@ -32,6 +30,7 @@ class Relative:
     dim: int = 64
     ffn: int = 512
     layers: int = 2
+    vocabulary: int = 300
     experts: int = 0
     used: int = 2
     expert_ffn: int = 256
@@ -65,7 +64,7 @@ class Relative:
             }
         keys |= dict(self.keys)
         named = {f"{self.architecture}.{key}": value for key, value in keys.items()}
-        return {"general.architecture": self.architecture, **byte_tokenizer(VOCABULARY), **named}
+        return {"general.architecture": self.architecture, **byte_tokenizer(self.vocabulary), **named}
 
     def matrices(self) -> dict[str, tuple[int, ...]]:
         query, key = self.heads * self.dim, self.kv_heads * self.dim
@@ -84,30 +83,33 @@ class Relative:
         gated = _gated(self.expert_ffn, self.width, "_exps")
         return {**shapes, **{name: (self.experts, *shape) for name, shape in gated.items()}}
 
-    def write(self, path: Path, seed: int = 1, zeros: bool = False) -> Path:
-        """Write the model; ``zeros``: all bytes of matrices are zero, which takes little time for large ones."""
+    def takes_more(self, layer: int) -> bool:
+        """Return True for the first and last eighth of the layers, and each third one between."""
+        eighth = self.layers // 8
+        return layer < eighth or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
+
+    def write(self, path: Path, seed: int = 1, most_rows: int = 1 << 30) -> Path:
+        """Write the model; ``most_rows``: rows of a matrix that are drawn; others repeat them."""
         rng = np.random.default_rng(seed)
         tensors: dict[str, np.ndarray] = {"output_norm.weight": np.ones(self.width, np.float32)}
         types: dict[str, GGMLType] = {}
 
         def add(name: str, size: tuple[int, ...], type: GGMLType) -> None:
-            if zeros and type != GGMLType.F32:
-                types[name] = type
-                tensors[name] = np.zeros(quant_shape_to_byte_shape(size, GGMLQuantizationType(type)), np.uint8)
-                return
-            numbers = (rng.standard_normal(size) * size[-1] ** -0.5).astype(np.float32)
+            n_rows, n_columns = math.prod(size[:-1]), size[-1]
+            drawn = rng.standard_normal((min(n_rows, most_rows), n_columns))
+            numbers = (drawn * n_columns**-0.5).astype(np.float32)
             if type != GGMLType.F32:
                 types[name] = type
-                numbers = quantize(numbers.reshape(-1, size[-1]), type).reshape(*size[:-1], -1)
-            tensors[name] = numbers
+                numbers = quantize(numbers, type)
+            tensors[name] = np.resize(numbers, (n_rows, numbers.shape[1])).reshape(*size[:-1], -1)
 
         def vector(name: str, n: int, low: float = 0.5, high: float = 1.5) -> None:
             tensors[name] = rng.uniform(low, high, n).astype(np.float32)
 
         head = self.others.get("output", self.four)
-        add("token_embd.weight", (VOCABULARY, self.width), head if self.tied else GGMLType.F32)
+        add("token_embd.weight", (self.vocabulary, self.width), head if self.tied else GGMLType.F32)
         if not self.tied:
-            add("output.weight", (VOCABULARY, self.width), head)
+            add("output.weight", (self.vocabulary, self.width), head)
         for layer in range(self.layers):
             blk = f"blk.{layer}."
             for name in ("attn_norm", "ffn_norm"):
@@ -116,7 +118,7 @@ class Relative:
                 for name in ("post_attention_norm", "post_ffw_norm"):
                     vector(f"{blk}{name}.weight", self.width)
             for name, size in self.matrices().items():
-                other = self.others.get(name, self.four) if layer else self.four
+                other = self.others.get(name, self.four) if self.takes_more(layer) else self.four
                 add(f"{blk}{name}.weight", size, GGMLType.F32 if name == "ffn_gate_inp" else other)
                 if self.biases and name in ("attn_q", "attn_k", "attn_v"):
                     vector(f"{blk}{name}.bias", size[0], -0.5, 0.5)

@@ -1,8 +1,10 @@
-"""Write a recurrent model, or one with experts, in a published model's shape with random weights, for measurements.
+"""Write a model in a published model's shape with random weights, for measurements.
 
     python tools/synthetic_model.py OUT.gguf --model mamba2-780m --type Q4_0
+    python tools/synthetic_model.py OUT.gguf --model gemma2_9b_q4_k_m
 
-Any program that reads GGUF can run it; its text is noise. ``published_shapes.py`` has the models.
+Any program that reads GGUF can run it; its text is noise. ``published_shapes.py`` has recurrent models and those with
+experts, ``tests/llama_relatives.py`` dense ones, whose names tell their types.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from llama_relatives import PUBLISHED  # noqa: E402
 from pumice.gguf import GGMLType  # noqa: E402
 from pumice.gguf.writer import TensorInfo, Writer  # noqa: E402
+from pumice_vulkan.persistent.families import FAMILIES  # noqa: E402
 from random_weights import random_rows  # noqa: E402
 from tiny_models import weights  # noqa: E402
 from tools.published_shapes import MODELS  # noqa: E402
@@ -26,9 +31,14 @@ from tools.published_shapes import MODELS  # noqa: E402
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", choices=list(MODELS), default="mamba2-780m")
+    parser.add_argument("--model", choices=[*MODELS, *PUBLISHED], default="mamba2-780m")
     parser.add_argument("--type", default="Q4_0", help="type of matrices; other tensors are float32")
     arguments = parser.parse_args()
+    if arguments.model in PUBLISHED:
+        family = FAMILIES[arguments.model]
+        dense = replace(PUBLISHED[arguments.model], layers=family.layers, vocabulary=family.vocabulary)
+        dense.write(arguments.out, most_rows=256)
+        return
     model, matrices, rng = MODELS[arguments.model], GGMLType[arguments.type], np.random.default_rng(0)
     fixed = {"general.architecture": model.architecture, "tokenizer.ggml.model": "no_vocab"}
     metadata = fixed | {f"{model.architecture}.{key}": value for key, value in model.metadata.items()}
