@@ -114,31 +114,24 @@ layout(std430, set = 0, binding = 12) workgroupcoherent buffer SpilledWords { ui
 #else // the best logit of each workgroup
 layout(std430, set = 0, binding = 12) writeonly buffer Best { uvec2 best[]; };
 #endif
-#ifdef SEVERAL
 layout(push_constant) uniform Push {
     uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
+#ifdef SEVERAL
     uint spilled_at;
+#else
+    uint best_at;
+#endif
     uint positions, table;   // indices in the step block
     uint v_cache;            // words from keys to values
     uint n_rot, second_distance;
     float magnitude, scale, eps;
     uint limit;              // polls
     uint probe;              // 1: only find out whether all workgroups run at the same time
+#ifdef SEVERAL
     uint n_logits;           // rows of logits
     uint sequences, seq_starts, output_ids, table_width; // indices in the step block; words of a sequence's block table
-};
-#else
-layout(push_constant) uniform Push {
-    uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
-    uint best_at;
-    uint positions, table;   // indices in the step block
-    uint v_cache;            // words from keys to values
-    uint n_rot, second_distance;
-    float magnitude, scale, eps;
-    uint limit;              // polls
-    uint probe;              // 1: only find out whether all workgroups run at the same time
-};
 #endif
+};
 
 // --- the division of work
 
@@ -171,10 +164,8 @@ const uint MERGED = DEEP_PARTS > 1u ? QUERY / 4u : 0u; // words
 const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + MOST_PARTS * QUERY / 4u;
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
-#if defined(GENERAL)
-const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = EXPERTS > 0u ? 9u : 8u;
-#elif defined(WITH_EXPERTS)
-const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = 9u; // numbers of a layer in the table
+#if defined(GENERAL) || defined(WITH_EXPERTS)
+const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = EXPERTS > 0u ? 9u : 8u; // numbers of a layer in the table
 #else
 const uint ACT_LAYER = ACT_L;
 #ifndef BY_PLACE
@@ -1112,11 +1103,10 @@ void give_heads(uint region, float factor) {
 #if defined(GENERAL) || defined(PADDED)
         bool real = row < ROWS_Q && wg * OF_Q + row < QUERY;
         if (row >= OF_Q) real = row < ROWS_Q && wg * OF_K + (row - OF_Q) % OF_K < KEY;
-        float v = real ? row_sum(row, CHUNKS_Q, STRIDE_Q) * factor : 0.0;
 #else
         const bool real = row < ROWS_Q;
-        const float v = real ? row_sum(row, CHUNKS_Q, STRIDE_Q) * factor : 0.0;
 #endif
+        float v = real ? row_sum(row, CHUNKS_Q, STRIDE_Q) * factor : 0.0;
         uint to = wg * OF_Q + row;
         if (row >= OF_Q) to = QUERY + wg * OF_K + row - OF_Q;
         if (row >= OF_Q + OF_K) to = QUERY + KEY + wg * OF_K + row - OF_Q - OF_K;

@@ -29,14 +29,14 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> I
         rows: tokens of a step.
     """
     has_family = decoder.is_regular and limits.kv_type == "f16"
-    found: list[Shape | General] = []
+    chosen: list[Shape | General] = []
     if has_family:
-        found += _shapes_of_families(decoder, limits, device, rows)
-    if not found and rows == 1:
-        found += plans(decoder, limits, device)
-    if has_family and rows == 1 and (OPEN_ARE_FIRST or (OPEN_ARE_TAKEN and not found)):
-        found = [*_open_shapes(decoder, limits, device), *found]
-    yield from found
+        chosen += _shapes_of_families(decoder, limits, device, rows)
+    if not chosen and rows == 1:
+        chosen += plans(decoder, limits, device)
+    if has_family and rows == 1 and (OPEN_ARE_FIRST or (OPEN_ARE_TAKEN and not chosen)):
+        chosen = [*_open_shapes(decoder, limits, device), *chosen]
+    yield from chosen
 
 
 def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: int) -> Iterator[Shape]:
