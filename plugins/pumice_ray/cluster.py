@@ -142,6 +142,8 @@ def _connect(ray: Any, address: str, options: dict[str, Any], start: bool = True
             )
     except ConnectionError as error:
         raise PumiceError(f"no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
+    except RuntimeError as error:  # of other versions of Ray or Python
+        raise PumiceError(f"the Ray cluster at {named or _noted()}: {' '.join(str(error).split())}") from None
 
 
 def _start(ray: Any, options: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Addresses of clusters are checked before Ray, which tries for minutes to connect."""
 
+import socket
 import sys
 import tempfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -26,3 +27,23 @@ def test_no_cluster_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         }.items():
             with pytest.raises(pumice.PumiceError, match=problem), RayCluster(address).connected(start=False):
                 pass
+
+
+def test_another_version_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.51.0\n")
+
+    def greet(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"\0\0\0\4")
+            while connection.recv(100):
+                pass
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        Thread(target=greet, args=[server]).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        problem = f"the Ray cluster at {address}: Version mismatch: The cluster was started with: Ray: 2.51.0"
+        with pytest.raises(pumice.PumiceError, match=f"^{problem}$"), RayCluster(address).connected():
+            pass
