@@ -202,7 +202,8 @@ def _metadata(
     values |= general_metadata(folder.path, architecture, lazies.items(), options.name, options.metadata)
     with understood(conversion.config):
         hyperparameters, others = conversion.metadata(), conversion.other_metadata()
-    _check_windows(conversion, hyperparameters)
+    if not options.mmproj:
+        _check_windows(conversion, hyperparameters)
     has_mxfp4 = any(lazy.kind is GGMLType.MXFP4 for lazy in lazies.values())
     values |= {f"{architecture}.{key}": value for key, value in hyperparameters.items()}
     values |= {
