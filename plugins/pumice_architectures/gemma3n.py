@@ -104,7 +104,8 @@ class Gemma3n(SharedCaches):
     def threshold(self, i: int) -> float:
         """Return the threshold of sparse activations in standard deviations above the mean, or -inf."""
         if f"{self.hparams.architecture}.activation_sparsity_scale" in self.hparams.metadata:
-            return float(self.hparams.per_layer("activation_sparsity_scale", self.n_layer)[i])
+            scale = float(self.hparams.per_layer("activation_sparsity_scale", self.n_layer)[i])
+            return scale * math.sqrt(1 - 1 / self.n_ff(i))  # of a deviation that divides by n, not by n - 1
         return SPARSE_AT if i < N_SPARSE else -math.inf
 
     def window(self, i: int) -> int:
