@@ -117,8 +117,14 @@ class DeepSeek3(DeepSeek2):
     """DeepSeek 3: sigmoid routing, which some configurations omit."""
 
     needed = DeepSeek2.needed | {"scoring_func": "sigmoid"}
-    required = ("norm_topk_prob", "routed_scaling_factor", "n_shared_experts")
     defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
+
+    def check_config(self) -> None:
+        super().check_config()
+        names = ("norm_topk_prob", "routed_scaling_factor", "n_shared_experts")
+        missing = [name for name in names if name not in self.config]
+        if missing and self.config.first("n_routed_experts"):
+            raise ConvertError(f"{self.config.path}: {missing[0]!r} is missing")
 
 
 def experts_metadata(config: HFConfig, n_layer: int) -> dict[str, Any]:

@@ -102,11 +102,15 @@ class Mistral3(Mistral):
     """Ministral 3, and Mistral 3 with images: attention temperature grows with the position."""
 
     architecture = "mistral3"
-    required = ("rope_theta",)
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:
         return Mistral4(folder) if folder.config.get("model_type") == "mistral4" else cls(folder)
+
+    def check_config(self) -> None:
+        super().check_config()
+        if self.config.get("model_type") == "ministral3" and "rope_theta" not in self.config.whole_rope:
+            raise ConvertError(f"{self.config.path}: 'rope_theta' is missing")
 
     def metadata(self) -> dict[str, Any]:
         metadata = super().metadata()
