@@ -46,7 +46,7 @@ _ALL = "pumice.help_all"
 
 
 class CommandOption(click.Option):
-    """An option under a heading of ``--help``. A value other than a text must not be empty.
+    """An option under a heading of ``--help``. A value other than a text must not be empty, a number must be finite.
 
     Args:
         aliases: Accepted spellings that help does not show.
@@ -74,6 +74,13 @@ class CommandOption(click.Option):
         self.aliases = {name for names in aliases for name in names.split("/")}
         self.group = group
         self.advanced = advanced
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        result = super().type_cast_value(ctx, value)
+        for number in result if isinstance(result, tuple) else (result,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise click.BadParameter(f"{number} is not a finite number", ctx, self)
+        return result
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the value of the command line, after its type and callback.

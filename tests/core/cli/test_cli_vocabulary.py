@@ -112,6 +112,15 @@ def test_an_unknown_option_is_not_a_value_of_a_shorter_one(arguments: list[str])
     assert (result.exit_code, "No such option '-tx'" in result.output) == (2, True), result.output
 
 
+@pytest.mark.parametrize("option", ["--rope-freq-scale", "--temp", "--frequency-penalty"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_are_finite(option: str, value: str) -> None:
+    """The reciprocal of an infinite scale would be 0, which stands for the file's."""
+    result = CliRunner().invoke(cli, ["run", option, value])
+    wanted = f"'{option}': {value} is not a finite number"
+    assert (result.exit_code, wanted in result.output) == (2, True), result.output
+
+
 @pytest.mark.parametrize(("option", "wanted"), [("-dev", "expected names"), ("-ts", "expected numbers")])
 def test_a_list_of_nothing_is_refused(option: str, wanted: str) -> None:
     result = CliRunner().invoke(cli, ["run", option, ",,"])
