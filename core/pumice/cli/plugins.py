@@ -80,6 +80,8 @@ def new_command(name: str, kinds: tuple[str, ...]) -> None:
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         raise click.UsageError(f"{name!r} is no name of a package; use lower-case letters, digits and dashes")
+    if _is_taken(name):
+        raise click.ClickException(f"{name}: Python or an installed package has this name; choose another one")
     folder = Path(name)
     if folder.exists():
         raise click.ClickException(f"{name} exists; choose another name")
@@ -91,6 +93,20 @@ def new_command(name: str, kinds: tuple[str, ...]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise click.ClickException(f"{name} cannot be written: {(error.strerror or str(error)).lower()}") from None
     echo(f"wrote {name}; install it with `pip install -e {name}`, then `pumice plugins` lists it")
+
+
+def _is_taken(name: str) -> bool:
+    """Return True if a package of this name could not be imported, or would hide or replace another when installed."""
+    import importlib.metadata
+    import importlib.util
+    from keyword import iskeyword
+
+    from pumice.installed import installed_plugins
+
+    module = name.replace("-", "_")
+    distributions = importlib.metadata.distributions(name=name)
+    plugins = [plugin.point.name for plugin in installed_plugins()]
+    return iskeyword(module) or name in plugins or any(distributions) or importlib.util.find_spec(module) is not None
 
 
 def format_plugin(info: PluginInfo, problems: Sequence[str], most_names: int | None = None) -> str:

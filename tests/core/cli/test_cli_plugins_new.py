@@ -63,6 +63,10 @@ def test_a_new_plugin_is_installed_and_works(tmp_path, kinds):
         (["Pumice"], "'Pumice' is no name of a package"),
         (["../x"], "'../x' is no name of a package"),
         (["here"], "here exists; choose another name"),
+        (["class"], "class: Python or an installed package has this name"),
+        (["json"], "json: Python or an installed package has this name"),
+        (["pyyaml"], "pyyaml: Python or an installed package has this name"),
+        (["cpu"], "cpu: Python or an installed package has this name"),
         (["x", "--kind", "proposer"], "'proposer' is not one of"),
     ],
 )
