@@ -160,7 +160,7 @@ class Dots1(Qwen2MoE):
     """dots.llm1: shared experts."""
 
     architecture = "dots1"
-    needed = {"scoring_func": "sigmoid"}
+    needed = {}
     integers = Qwen2MoE.integers | {
         "leading_dense_block_count": "first_k_dense_replace",
         "expert_shared_count": "n_shared_experts",

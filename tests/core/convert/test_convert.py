@@ -306,6 +306,11 @@ def test_what_transformers_has_another_default_for_must_be_said(tmp_path, name, 
         open_model(folder)
 
 
+def test_dots_names_sigmoid_after_its_routing(tmp_path):
+    with open_model(changed(tmp_path, "dots1", scoring_func="noaux_tc")) as file:
+        assert file.metadata["dots1.expert_gating_func"] == 2
+
+
 def changed(folder, name, **values):
     """Write a family's checkpoint with other values in its configuration."""
     case = CASES[name]
