@@ -44,7 +44,7 @@ class PLM(Conversion):
     """PLM: latent attention; keys and values are cached uncompressed."""
 
     architecture = "plm"
-    hidden_act = "relu2"
+    hidden_act = ""
     pre_tokenizers = ["qwen2"]
     integers = {
         "vocab_size": "vocab_size",
