@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import logging
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -30,16 +32,18 @@ class RayCluster(Cluster[pumice.Model]):
 
     @contextlib.contextmanager
     def connected(self, *, start: bool = True) -> Iterator[None]:
-        ray = _ray()
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE}
-        already = ray.is_initialized()
-        if not already:
-            _connect(ray, self.address, quiet, start)
+        if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+            yield
+            return
+        _check_installed()
+        named = _named(self.address, start)
+        import ray  # takes seconds, so only behind a good address
+
+        _connect(ray, named, {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE})
         try:
             yield
         finally:
-            if not already:
-                ray.shutdown()
+            ray.shutdown()
 
     def answer(
         self, spec: ModelSpec, rows: Iterable[BatchRow], n_in_flight: int, replicas: Replicas
@@ -117,33 +121,40 @@ def _workers_here() -> list[dict[str, Any]]:
     return [{**dataclasses.asdict(process), "address": address} for process in processes() if process.command == WORKER]
 
 
-def _ray() -> Any:
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise PumiceError(f"Ray is not installed: {install_command('ray')}") from None
-    return ray
+def _check_installed() -> None:
+    if "ray" not in sys.modules and importlib.util.find_spec("ray") is None:
+        raise PumiceError(f"Ray is not installed: {install_command('ray')}")
 
 
-def _connect(ray: Any, address: str, options: dict[str, Any], start: bool = True) -> None:
-    """Connect to the cluster at an address; without one, to this machine's cluster, or with ``start`` to a new one."""
+def _named(address: str, start: bool) -> str:
+    """Return the address that ``ray.init`` is given, once a server answers there; empty for a new cluster.
+
+    Without an address it is that of ``RAY_ADDRESS``, else ``auto`` if this machine is in a cluster. Raises PumiceError.
+    """
     named = address or os.environ.get("RAY_ADDRESS", "")
-    named = "" if named == "auto" else named  # Ray's word for this machine's cluster
-    if named:
+    if named and named != "auto":  # Ray's word for this machine's cluster
         _reach(named)
+        return named
+    if _is_up(_noted()):
+        return "auto"
+    if start:
+        return ""
+    raise PumiceError("this machine is in no Ray cluster; run `ray start`, or name an address: --ray=10.0.0.1:6379")
+
+
+def _connect(ray: Any, named: str, options: dict[str, Any]) -> None:
+    """Connect to the cluster at an address, or start one on this machine. Raises PumiceError."""
+    if not named:
+        _start(ray, options)
+        return
     try:
-        if named or _is_up(_noted()):
-            ray.init(address=named or "auto", **options)
-        elif start:
-            _start(ray, options)
-        else:
-            raise PumiceError(
-                "this machine is in no Ray cluster; run `ray start`, or name an address: --ray=10.0.0.1:6379"
-            )
-    except ConnectionError as error:
-        raise PumiceError(f"no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
-    except RuntimeError as error:  # of other versions of Ray or Python
-        raise PumiceError(f"the Ray cluster at {named or _noted()}: {' '.join(str(error).split())}") from None
+        ray.init(address=named, **options)
+    except (ConnectionError, RuntimeError) as error:
+        where = _noted() if named == "auto" else named
+        if isinstance(error, ConnectionError):
+            raise PumiceError(f"no Ray cluster at {where}: {str(error).splitlines()[0]}") from None
+        reason = " ".join(str(error).split())  # the cluster has another version of Ray or Python
+        raise PumiceError(f"the Ray cluster at {where}: {reason}") from None
 
 
 def _start(ray: Any, options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Addresses of clusters are checked before Ray, which tries for minutes to connect."""
+"""Addresses of clusters are checked before Ray, which takes seconds to import and tries for minutes to connect."""
 
 import socket
 import sys
@@ -15,7 +15,9 @@ from pumice_ray.cluster import RayCluster
 
 
 def test_no_cluster_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    (tmp_path / "ray.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as other:

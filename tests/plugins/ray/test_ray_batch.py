@@ -162,6 +162,7 @@ def test_unavailable_resources_are_an_error_of_one_line(cluster, model, tmp_path
         command = [*BATCH, str(source), str(tmp_path / "out.jsonl"), "-m", model, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         assert done.returncode in (1, 2)
-        said = [line for line in done.stderr.splitlines() if "core_worker.cc" not in line]  # a remark of Ray's own
+        remarks = "core_worker.cc", "still running after"  # of Ray's own, and of a slow machine
+        said = [line for line in done.stderr.splitlines() if not any(remark in line for remark in remarks)]
         assert len(said) == 1, done.stderr
         assert message in said[0]
