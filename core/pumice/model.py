@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
@@ -34,7 +35,7 @@ from pumice.options import (
 from pumice.streaming.pieces import Completion
 from pumice.streaming.stream import AsyncStream, Stream
 from pumice.tracebacks import short_traceback
-from pumice.wording import show_python
+from pumice.wording import show_python, unknown_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -378,7 +379,9 @@ class Model(LoadedModel):
         Raises:
             RequestError: The model has no embeddings, a text does not fit, or an argument is wrong.
         """
-        return self._embedder.embed(texts, normalize, dimensions, pooling, adapters, Terms(**options), truncate).wait()
+        return self._embedder.embed(
+            texts, normalize, dimensions, pooling, adapters, _terms(self.embed, options), truncate
+        ).wait()
 
     @overload
     async def aembed(
@@ -405,7 +408,7 @@ class Model(LoadedModel):
     ) -> Rows | list[Rows]:
         """Like ``embed``, for a coroutine."""
         return await self._embedder.embed(
-            texts, normalize, dimensions, pooling, adapters, Terms(**options), truncate
+            texts, normalize, dimensions, pooling, adapters, _terms(self.aembed, options), truncate
         ).awaited()
 
     @short_traceback
@@ -433,7 +436,7 @@ class Model(LoadedModel):
         Raises:
             RequestError: The model has no classifier, or a text does not fit the context.
         """
-        return self._embedder.rank(query, documents, adapters, Terms(**options), truncate).wait()
+        return self._embedder.rank(query, documents, adapters, _terms(self.rerank, options), truncate).wait()
 
     @short_traceback
     @_queues
@@ -447,7 +450,7 @@ class Model(LoadedModel):
         **options: Unpack[QueueOptions],
     ) -> list[float]:
         """Like ``rerank``, for a coroutine."""
-        return await self._embedder.rank(query, documents, adapters, Terms(**options), truncate).awaited()
+        return await self._embedder.rank(query, documents, adapters, _terms(self.arerank, options), truncate).awaited()
 
     @short_traceback
     @_queues
@@ -471,7 +474,7 @@ class Model(LoadedModel):
         Raises:
             RequestError: The model has no such probabilities, the prompt does not fit, or an argument is wrong.
         """
-        return scores(self.engine, prompt, n_top, adapters, cache_salt, Terms(**options)).wait()
+        return scores(self.engine, prompt, n_top, adapters, cache_salt, _terms(self.score, options)).wait()
 
     @short_traceback
     @_queues
@@ -485,7 +488,7 @@ class Model(LoadedModel):
         **options: Unpack[QueueOptions],
     ) -> Sequence[Logprobs]:
         """Like ``score``, for a coroutine."""
-        return await scores(self.engine, prompt, n_top, adapters, cache_salt, Terms(**options)).awaited()
+        return await scores(self.engine, prompt, n_top, adapters, cache_salt, _terms(self.ascore, options)).awaited()
 
     @short_traceback
     @_queues
@@ -513,7 +516,7 @@ class Model(LoadedModel):
             RequestError: The tokens do not fit, an argument is wrong, or the engine is in another process.
         """
         read: tuple[Sequence[int], Sequence[Any]] = self._requests.read(prompt, "") if len(prompt) else ((), ())
-        return self.engine.logits(ids, *read, adapters, first, Terms(**options))
+        return self.engine.logits(ids, *read, adapters, first, _terms(self.logits, options))
 
     @overload
     def hidden(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
@@ -546,7 +549,7 @@ class Model(LoadedModel):
         """
         several = _are_several(texts)
         listed = texts if several else [texts]
-        states = hidden_states(self.engine, listed, layers, adapters, Terms(**options)).wait()
+        states = hidden_states(self.engine, listed, layers, adapters, _terms(self.hidden, options)).wait()
         return states if several else states[0]
 
     @overload
@@ -567,8 +570,17 @@ class Model(LoadedModel):
         """Like ``hidden``, for a coroutine."""
         several = _are_several(texts)
         listed = texts if several else [texts]
-        states = await hidden_states(self.engine, listed, layers, adapters, Terms(**options)).awaited()
+        states = await hidden_states(self.engine, listed, layers, adapters, _terms(self.ahidden, options)).awaited()
         return states if several else states[0]
+
+
+def _terms(method: Callable[..., object], options: Mapping[str, Any]) -> Terms:
+    """Return the terms of a request. Raises RequestError for an option that the method does not have."""
+    if unknown := options.keys() - QUEUE:
+        known = inspect.signature(method).parameters.values()
+        optional = [parameter.name for parameter in known if parameter.default is not parameter.empty]
+        raise RequestError(unknown_name("option", min(unknown), optional))
+    return Terms(**options)
 
 
 def _are_several(texts: Sequence[object]) -> bool:

@@ -162,6 +162,9 @@ def test_a_wrong_name_is_an_error_that_names_the_nearest():
             model.generate([1], tools=[])
         with pytest.raises(pumice.RequestError, match="unknown option 'tool'; did you mean 'tools'"):
             model.template.apply([{"role": "user", "content": "Hi"}], tool=[])
+        for call in (model.embed, model.hidden, model.logits, model.rerank, model.score):
+            with pytest.raises(pumice.RequestError, match="unknown option 'adapter'; did you mean 'adapters'"):
+                call([1], [0], adapter={}) if call in (model.hidden, model.rerank) else call([1], adapter={})
     with pytest.raises(pumice.ConfigError, match="arguments: unknown key 'n_paralel'; did you mean 'n_parallel'"):
         pumice.load(n_paralel=2)
 
