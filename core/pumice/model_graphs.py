@@ -23,6 +23,7 @@ from pumice.hub.projectors import find_projector, find_vocoder
 from pumice.model_files.opening import open_adapter, open_draft
 from pumice.registry import Registry
 from pumice.tracing import trace, trace_alone
+from pumice.wording import counted_as
 
 Build = Callable[[GraphBuilder], Tensor | None]
 """A function that traces a graph."""
@@ -37,16 +38,20 @@ def chosen_sizes(config: Config, file: GGUFFile, architecture: Architecture) -> 
     trained = architecture.n_ctx_train
     sizes = EngineSizes(config.n_ctx or trained, config.n_batch, config.n_parallel, config.kv_type)
     if 0 < config.n_ctx < trained and transcribes(file.metadata):
-        log.warning("n_ctx is %d, but a sound and its text take %d positions, which are used", config.n_ctx, trained)
+        log.warning(
+            "a context of %d tokens: a sound and its text take %d positions, which are used", config.n_ctx, trained
+        )
         return replace(sizes, n_ctx=trained)
     if config.n_ctx > trained and _POSITIONS in file.tensors:
-        log.warning("n_ctx is %d, but the model has %d positions: a sequence has no more tokens", config.n_ctx, trained)
+        log.warning(
+            "a context of %d tokens: the model has %d positions, and a sequence no more tokens", config.n_ctx, trained
+        )
         return replace(sizes, n_ctx=trained, n_cache=min(config.n_ctx, trained * config.n_parallel))
     if config.n_ctx > trained * config.n_parallel:
         log.warning(
-            "n_ctx is %d for %d sequences at once (n_parallel), but the model was trained for %d positions of a "
-            "sequence; text beyond these may be poor",
-            *(config.n_ctx, config.n_parallel, trained),
+            "a context of %d tokens for %s: the model was trained for %d positions of a sequence; text beyond these "
+            "may be poor",
+            *(config.n_ctx, counted_as(config.n_parallel, "sequence"), trained),
         )
     return sizes
 

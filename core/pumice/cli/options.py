@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -161,9 +162,12 @@ def split_scale(text: str) -> tuple[str, float]:
     """Split ``a.gguf:0.5`` into path and scale. Raises BadParameter."""
     path, colon, number = text.rpartition(":")
     try:
-        return path, float(number if colon else "")
+        scale = float(number if colon else "")
     except ValueError:
-        raise click.BadParameter(f"expected FILE:SCALE, not {text!r}") from None
+        scale = math.nan
+    if not math.isfinite(scale):
+        raise click.BadParameter(f"expected FILE:SCALE, not {text!r}")
+    return path, scale
 
 
 def read_bounded(noun: str, path: Path) -> str:
@@ -217,13 +221,13 @@ def _read_shares(ctx: click.Context, param: click.Parameter, text: str | None) -
     """Parse ``3,1`` or llama.cpp's ``3/1``."""
     if text is None:
         return None
-    items = separated([text.replace("/", ",")])
     try:
-        if text and not items:
-            raise ValueError
-        return [float(item) for item in items]
+        shares = [float(item) for item in text.replace("/", ",").split(",")] if text else []
     except ValueError:
-        raise click.BadParameter(f"expected numbers with commas between, not {text!r}") from None
+        shares = [math.nan]
+    if not all(0 <= share < math.inf for share in shares):
+        raise click.BadParameter(f"expected numbers from 0 with commas between, not {text!r}")
+    return shares
 
 
 def _choose_cpu_layers(ctx: click.Context, param: click.Parameter, n_layers: int | None) -> int | None:

@@ -397,7 +397,7 @@ class EngineOptions(TypedDict, total=False):
     kv_rotate: Annotated[bool, _Context(True)]
     cache_ram: Annotated[int | str, _Context(0, "-cram --cache-ram", ge=0, le=2**30, unit="MiB")]
     cache_disk: Annotated[str, _Context("", "--cache-disk", rule=_check_path)]
-    cache_saved: Annotated[str, _Context("", rule=_check_path)]
+    cache_saved: Annotated[str, _Context("", "--slot-save-path", rule=_check_path)]
     cache_disk_limit: Annotated[float | str, _Context(16.0, "--cache-disk-limit", ge=0, le=2**20, unit="GiB")]
     memory_limit: Annotated[float | str, _Context(0.0, ge=0, le=2**20, unit="GiB")]
     max_queue: Annotated[int, _Engine(-1, ge=-1)]

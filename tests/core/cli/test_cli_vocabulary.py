@@ -121,10 +121,17 @@ def test_numbers_are_finite(option: str, value: str) -> None:
     assert (result.exit_code, wanted in result.output) == (2, True), result.output
 
 
-@pytest.mark.parametrize(("option", "wanted"), [("-dev", "expected names"), ("-ts", "expected numbers")])
-def test_a_list_of_nothing_is_refused(option: str, wanted: str) -> None:
-    result = CliRunner().invoke(cli, ["run", option, ",,"])
-    assert (result.exit_code, f"{wanted} with commas between, not ',,'" in result.output) == (2, True), result.output
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"),
+    [
+        ("-dev", ",,", "expected names with commas between"),
+        *(("-ts", value, "expected numbers from 0 with commas between") for value in (",,", "1,2,,", "nan,1", "-1,2")),
+        ("--lora-scaled", "a.gguf:nan", "expected FILE:SCALE"),
+    ],
+)
+def test_a_wrong_list_is_refused_with_its_option(option: str, value: str, wanted: str) -> None:
+    result = CliRunner().invoke(cli, ["run", option, value])
+    assert (result.exit_code, f"{wanted}, not {value!r}" in result.output) == (2, True), result.output
 
 
 @pytest.mark.parametrize(

@@ -23,4 +23,4 @@ def test_learned_positions_bound_a_sequence_and_not_the_cache(tmp_path, caplog):
         trained = model.facts.n_ctx_train
         assert (model.n_ctx, model.facts.n_cache) == (trained, 2 * trained)
         assert model.generate([1], max_tokens=None, temperature=0).finish_reason == "context_full"
-    assert f"n_ctx is 1000000, but the model has {trained} positions" in caplog.text
+    assert f"a context of 1000000 tokens: the model has {trained} positions" in caplog.text

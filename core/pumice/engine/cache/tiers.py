@@ -453,11 +453,13 @@ def make_tiers(
     loses_states = runner.model.recurrent and not runner.keeps_states
     has_cache = bool(limits.n_blocks) or runner.keeps_states
     if form is None or loses_states or runner.model.encodes or not has_cache:
-        if config.cache_ram or config.cache_folder:
-            logger.warning(
-                "cache_ram, cache_disk, cache_saved: not used: on %s, this model's cache cannot leave the device",
-                ", ".join(runner.placed.backends_used),
-            )
+        for option in ("cache_ram", "cache_disk", "cache_saved"):
+            if getattr(config, option):
+                logger.warning(
+                    "%s: not used: on %s, this model's cache cannot leave the device",
+                    option,
+                    ", ".join(runner.placed.backends_used),
+                )
         return None
     settings = {name: getattr(config, name) for name in SETTINGS if name not in _IRRELEVANT_KEYS}
     facts = (limits.block_size, limits.kv_type, settings, list(plugins), runner.placed.describe())
