@@ -13,6 +13,7 @@ from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
 from pumice.convert.parameters import (
     ACTIVATION_KEYS,
+    INTEGERS,
     N_LAYER,
     KeyNames,
     number,
@@ -82,6 +83,8 @@ class Conversion:
     """Keys of ``config.json`` that may have one value, which the family's graph takes for granted, or be missing."""
     required: tuple[str, ...] = ()
     """Keys that ``config.json`` must have, since transformers and the family's graph have different defaults."""
+    required_of_experts: tuple[str, ...] = ()
+    """Keys that it must have, too, if the model has experts."""
     inner_eps: float | None = None
     """Epsilon of the norms within blocks, if it is not the one in ``config.json``."""
     implied: ClassVar[Mapping[str, Any]] = {}
@@ -145,7 +148,8 @@ class Conversion:
     def check_config(self) -> None:
         """Raise ConvertError if the configuration has a value that the family's graph does not have."""
         c = self.config
-        for key in self.required:
+        has_experts = c.first(*INTEGERS["expert_count"])
+        for key in (*self.required, *(self.required_of_experts if has_experts else ())):
             if key not in (c.whole_rope if key == "rope_theta" else c):
                 raise ConvertError(f"{c.path}: {key!r} is missing")
         wrong = [key for key in ACTIVATION_KEYS if self.hidden_act and not same_activation(c.get(key), self.hidden_act)]

@@ -93,7 +93,8 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Gemma4Assistant": ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
     },
     "glm": {
-        "ChatGLM": ("GlmForCausalLM", "ChatGLMModel", "ChatGLMForConditionalGeneration"),
+        "ChatGLM": ("ChatGLMModel", "ChatGLMForConditionalGeneration"),
+        "Glm": ("GlmForCausalLM",),
         "GLM4": ("Glm4ForCausalLM", "Glm4vForConditionalGeneration"),
         "GLM4MoE": ("Glm4MoeForCausalLM", "Glm4vMoeForConditionalGeneration"),
         "GLM4MoELite": ("Glm4MoeLiteForCausalLM",),
@@ -126,8 +127,9 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "gpt_oss": {"GptOss": ("GptOssForCausalLM",)},
     "granite": {
+        "Bamba": ("BambaForCausalLM",),
         "Granite": ("GraniteForCausalLM",),
-        "GraniteHybrid": ("GraniteMoeHybridForCausalLM", "BambaForCausalLM"),
+        "GraniteHybrid": ("GraniteMoeHybridForCausalLM",),
         "GraniteMoE": ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
         "GraniteSpeech": (
             "GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration",
@@ -173,7 +175,8 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Llama4": ("Llama4ForCausalLM", "Llama4ForConditionalGeneration"),
         "LlamaEmbed": ("LlamaBidirectionalModel",),
         "MiniCPM": ("MiniCPMForCausalLM",),
-        "Mistral": ("MistralForCausalLM", "MixtralForCausalLM"),
+        "Mistral": ("MistralForCausalLM",),
+        "Mixtral": ("MixtralForCausalLM",),
         "Nanbeige": ("NanbeigeForCausalLM",),
         "Sarashina2": ("Sarashina2VisionForCausalLM",),
         "SmolLM3": ("SmolLM3ForCausalLM",),
@@ -213,7 +216,8 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "olmo": {
         "Olmo": ("OlmoForCausalLM", "OLMoForCausalLM"),
-        "Olmo2": ("Olmo2ForCausalLM", "Olmo3ForCausalLM"),
+        "Olmo2": ("Olmo2ForCausalLM",),
+        "Olmo3": ("Olmo3ForCausalLM",),
         "FlexOlmo": ("FlexOlmoForCausalLM",),
         "OlmoHybrid": ("OlmoHybridForCausalLM",),
         "Olmoe": ("OlmoeForCausalLM",),

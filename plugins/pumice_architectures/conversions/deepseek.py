@@ -54,6 +54,7 @@ class DeepSeek2(Conversion):
     architecture = "deepseek2"
     inner_eps: float | None = 1e-6
     needed = {"rope_interleave": True}
+    required_of_experts: tuple[str, ...] = ("n_shared_experts",)
     drops_tied_output = True
     vocabularies = ["bpe", "tiktoken"]
     pre_tokenizers = ["deepseek-v3", "deepseek-llm"]
@@ -117,14 +118,8 @@ class DeepSeek3(DeepSeek2):
     """DeepSeek 3: sigmoid routing, which some configurations omit."""
 
     needed = DeepSeek2.needed | {"scoring_func": "sigmoid"}
+    required_of_experts = ("norm_topk_prob", "routed_scaling_factor", "n_shared_experts")
     defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
-
-    def check_config(self) -> None:
-        super().check_config()
-        names = ("norm_topk_prob", "routed_scaling_factor", "n_shared_experts")
-        missing = [name for name in names if name not in self.config]
-        if missing and self.config.first("n_routed_experts"):
-            raise ConvertError(f"{self.config.path}: {missing[0]!r} is missing")
 
 
 def experts_metadata(config: HFConfig, n_layer: int) -> dict[str, Any]:
@@ -184,6 +179,9 @@ class LongCatFlash(DeepSeek2):
 
     architecture = "longcat-flash"
     named_as = "deepseek2"
+    required = ("rope_theta",)
+    required_of_experts = ("routed_scaling_factor",)
+    defaults = {"attention.layer_norm_rms_epsilon": 1e-5}
     dropped = ("model.mtp.",)
     integers = DeepSeek2.integers | {
         "feed_forward_length": "ffn_hidden_size",

@@ -46,6 +46,12 @@ class ChatGLM(Conversion):
         return None if name.endswith(".rotary_pos_emb.inv_freq") else super().rename(name)
 
 
+class Glm(ChatGLM):
+    """Early GLM 4 as transformers stores it."""
+
+    required = ("rms_norm_eps",)
+
+
 class GLM4(Conversion):
     """GLM 4; the multimodal model uses M-RoPE, whose pairs are halves of a head."""
 

@@ -163,10 +163,11 @@ class GraniteSWA(Granite):
 
 
 class GraniteHybrid(GraniteMoE):
-    """Granite 4 and Bamba: Mamba 2, with attention in some layers; without Mamba layers the model is Granite."""
+    """Granite 4: Mamba 2, with attention in some layers; without Mamba layers the model is Granite."""
 
     architecture = "granitehybrid"
-    required = ()
+    has_rope = False
+    """True if attention turns queries and keys, whatever ``config.json`` says."""
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
@@ -176,7 +177,7 @@ class GraniteHybrid(GraniteMoE):
         self.architecture = "granitehybrid" if has_states else plain
         self.n_vocab_multiple = 8 if has_states else 1
         is_part = "partial_rotary_factor" in self.config.whole_rope
-        self.n_interleaved = self.n_rot() if is_part else self.config.first("attn_rotary_emb") or 0
+        self.n_interleaved = self.n_rot() if is_part else 0
 
     def check_config(self) -> None:
         super().check_config()
@@ -194,7 +195,7 @@ class GraniteHybrid(GraniteMoE):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         has_states = self.architecture == "granitehybrid"
-        rope = c.model_class.startswith("Bamba") or c.first("position_embedding_type") == "rope"
+        rope = self.has_rope or c.first("position_embedding_type") == "rope"
         if not rope and not has_states:
             raise ConvertError(
                 f"{c.path}: unsupported 'position_embedding_type': without Mamba layers it must be 'rope'"
@@ -228,6 +229,17 @@ class GraniteHybrid(GraniteMoE):
     def rename(self, name: str) -> str | None:
         new_name = super().rename(name)
         return new_name and new_name.replace(".dt_bias", ".dt_proj.bias")
+
+
+class Bamba(GraniteHybrid):
+    """Bamba: Granite 4 without multipliers; a half of each head turns."""
+
+    required = ()
+    has_rope = True
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__(folder)
+        self.n_interleaved = self.n_rot(0.5)
 
 
 class GraniteSpeech(Granite):

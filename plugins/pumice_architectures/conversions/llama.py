@@ -60,6 +60,10 @@ class Mistral(Llama):
     integers = Llama.integers | {"attention.sliding_window": "sliding_window"}
 
 
+class Mixtral(Mistral):
+    required = ("rope_theta",)
+
+
 class Eagle3(Llama):
     """EAGLE-3: one layer, and the projection of the target's hidden states."""
 

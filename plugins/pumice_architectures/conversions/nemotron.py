@@ -35,6 +35,7 @@ class NemotronH(Conversion):
 
     architecture = "nemotron_h"
     needed = {"mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "time_step_min": 0.001}
+    required_of_experts = ("norm_topk_prob",)
     pre_tokenizers = ["tekken", "llama-bpe", "gpt-2"]
     n_vocab_multiple = 8
     n_draft_name = "num_nextn_predict_layers"

@@ -24,7 +24,7 @@ class Olmo(Conversion):
 
 
 class Olmo2(Conversion):
-    """OLMo 2, and OLMo 3 with sliding windows in three of four layers."""
+    """OLMo 2; also OLMo 3, with sliding windows in three of four layers, which some checkpoints call OLMo 2."""
 
     architecture = "olmo2"
     pre_tokenizers = ["dbrx", "olmo"]
@@ -38,6 +38,10 @@ class Olmo2(Conversion):
             "attention.sliding_window": self.config.need("sliding_window"),
             "attention.sliding_window_pattern": layers,
         }
+
+
+class Olmo3(Olmo2):
+    required = ("rope_theta",)
 
 
 class Olmoe(Conversion):

@@ -282,7 +282,7 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     + [("afmoe", {"mup_enabled": None}), ("gpt2", {"activation_function": "relu"}), ("falcon", {"activation": "relu"})]
     + [("mellum", {"norm_topk_prob": False}), ("lfm3", {"conv_bias": True}), ("llama4", {"use_qk_norm": False})]
     + [("gemma3", {"hidden_activation": "relu"}), ("gemma3", {"use_bidirectional_attention": True})]
-    + [("olmo3", {"rope_parameters": {"sliding_attention": {"rope_type": "yarn", "factor": 4.0}}})]
+    + [("exaone4", {"rope_parameters": {"sliding_attention": {"rope_type": "yarn", "factor": 4.0}}})]
     + [("deepseek3", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.5, "mscale_all_dim": 1.0}})]
     + [("mamba2", {"time_step_limit": [0.01, 1.0]}), ("falcon-h1", {"attention_bias": True})]
     + [("granite_swa", {"layer_rope_theta": [10000.0, 500000.0]})]
@@ -296,7 +296,10 @@ def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("qwen3moe", "norm_topk_prob"), ("afmoe", "mup_enabled"), ("gpt-oss", "rope_parameters")]
+    ("name", "key"),
+    [("qwen3moe", "norm_topk_prob"), ("nemotron_h", "norm_topk_prob"), ("deepseek2", "n_shared_experts")]
+    + [(name, "rope_parameters") for name in ("gpt-oss", "mixtral", "olmo3")]
+    + [("afmoe", "mup_enabled"), ("granitehybrid", "attention_multiplier"), ("chatglm", "rms_norm_eps")],
 )
 def test_what_transformers_has_another_default_for_must_be_said(tmp_path, name, key):
     case = CASES[name]
