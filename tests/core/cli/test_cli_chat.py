@@ -120,6 +120,8 @@ def test_commands(chat):
     assert chat("Once", "/undo")[0].messages == []
     assert [message["role"] for message in chat("Once", "/regen")[0].messages] == ["user", "assistant"]
     assert "there is no message" in chat("/regen")[2]
+    for kind, noun in {"image": "images", "audio": "sound", "video": "video"}.items():
+        assert f"error: this model takes no {noun} without a projector" in chat(f"/{kind} no.file")[2]
     assert "unknown command '/sav'; did you mean '/save'" in chat("/sav x")[2]
     help = chat("/help")[2]
     assert all(name in help for name in HELP)

@@ -23,6 +23,7 @@ from pumice.hub.catalogue import chat_defaults
 from pumice.wording import counted_as, printable, unknown_name
 
 if TYPE_CHECKING:
+    from pumice.architecture import MediaKind
     from pumice.cli.chat.models import ChatModel
     from pumice.frontend.tool_loop import ToolLoop
     from pumice.streaming.chat import ChatStream
@@ -143,9 +144,9 @@ class Session:
             "/regen": self._regenerate,
             "/retry": self._regenerate,
             "/edit": self._edit,
-            "/image": self._show_image,
-            "/audio": self._play_sound,
-            "/video": self._show_video,
+            "/image": partial(self._attach, "image"),
+            "/audio": partial(self._attach, "audio"),
+            "/video": partial(self._attach, "video"),
             "/model": self._switch_model,
             "/name": self._rename,
             "/undo": self._undo,
@@ -183,16 +184,11 @@ class Session:
         self._conversation.unsay()
         self._conversation.media = []
 
-    def _show_image(self, path: str) -> None:
-        self._conversation.show(_file(path))
-        self._tell_media()
-
-    def _play_sound(self, path: str) -> None:
-        self._conversation.play(_file(path))
-        self._tell_media()
-
-    def _show_video(self, path: str) -> None:
-        self._conversation.watch(_file(path))
+    def _attach(self, kind: MediaKind, path: str) -> None:
+        """Let a file wait for the next message, if the model takes its kind."""
+        conversation = self._conversation
+        conversation.model.media.check(kind)
+        {"image": conversation.show, "audio": conversation.play, "video": conversation.watch}[kind](_file(path))
         self._tell_media()
 
     def _tell_media(self) -> None:
