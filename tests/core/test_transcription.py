@@ -324,7 +324,7 @@ def test_wrong_options_are_refused(model: pumice.Model, options: dict[str, Any],
 
 def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
     pumice.Audio(sound(2), rate=RATE).save(tmp_path / "a.wav")
-    path = str(model.engine.file.path)
+    path, wav = str(model.engine.file.path), (tmp_path / "a.wav").read_bytes()
     arguments = ["transcribe", str(tmp_path / "a.wav"), "-m", path, "--backend", "numpy", "--language", "de"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of two options with one name
@@ -336,6 +336,8 @@ def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
         result = CliRunner().invoke(cli, [*arguments, *more, "--format", "json"])
         assert result.exit_code == 0, result.output
         assert all("words" in segment for segment in json.loads(result.output)["segments"])
+    piped = CliRunner().invoke(cli, ["transcribe", "-", *arguments[2:], *more, "--format", "json"], input=wav)
+    assert piped.output == result.output
     values = json.loads((tmp_path / "a.json").read_text())
     again = model.speech.transcribe(tmp_path / "a.wav", language="de")
     assert values["text"] == again.text  # its random numbers have a seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.confined import ConfinedCommand
-from pumice.cli.files import InputFile, ModelName, OutputFile
+from pumice.cli.files import STANDARD_INPUT, InputFile, ModelName, OutputFile
 from pumice.cli.named_models import load_model
 from pumice.cli.options import force_option, load_options
 from pumice.cli.output import echo, echo_exact
 from pumice.cli.vocabulary import option
 
 if TYPE_CHECKING:
+    from pumice.media.audio import Audio
     from pumice.transcription import Transcript
 
 FORMATS = ("txt", "srt", "vtt", "json")
@@ -25,7 +27,11 @@ _OPTIONS = ("language", "task", "prompt", "hotwords", "temperature", "timestamps
 
 @click.command("transcribe", cls=ConfinedCommand)
 @click.argument(
-    "files", nargs=-1, required=True, metavar="FILE...", type=InputFile(path_type=Path, exists=True, dir_okay=False)
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    type=InputFile(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
 )
 @option(
     "-m", "--model", "model", required=True, type=ModelName(), metavar="MODEL", group="Model", help="Whisper model."
@@ -125,7 +131,7 @@ def command(
 ) -> None:
     """Write down the speech in sounds.
 
-    Each FILE is a sound of up to 30 minutes: WAV, FLAC, OGG, MP3 or AIFF.
+    Each FILE is a sound of up to 30 minutes: WAV, FLAC, OGG, MP3 or AIFF; - is standard input.
     """
     from pumice.gguf.output import NewFiles
 
@@ -137,7 +143,7 @@ def command(
     options["previous_text"] = not rest.pop("no_previous_text")
     with NewFiles(list(outs), force=force) if outs else nullcontext() as new, load_model(model, rest) as loaded:
         for number, file in enumerate(files):
-            transcript = loaded.speech.transcribe(file, **options)
+            transcript = loaded.speech.transcribe(_sound(file), **options)
             if new is None:
                 if len(files) > 1:
                     echo(f"{file}:")
@@ -146,6 +152,14 @@ def command(
                 continue
             new.next()
             new.write("".join(_texts(transcript, format or _ending(outs[number]))).encode())
+
+
+def _sound(file: Path) -> Path | Audio:
+    """Return the sound of a file, or of standard input."""
+    from pumice.media.audio import Audio
+    from pumice.media.encoded import MAX_BYTES
+
+    return Audio(sys.stdin.buffer.read(MAX_BYTES + 1)) if str(file) == STANDARD_INPUT else file
 
 
 def _ending(path: Path) -> str:
