@@ -346,6 +346,13 @@ def test_a_model_transcribes(model: pumice.Model, tmp_path: Path) -> None:
     assert (tmp_path / "a.vtt").read_text() == webvtt(expected)
 
 
+def test_log_probabilities_list_the_most_probable_tokens_at_every_position(model: pumice.Model) -> None:
+    sampling = {"first_timestamp": FIRST_TIME, "temperature": 0}
+    prompt = [pumice.Audio(sound(2), rate=RATE), "<|startoftranscript|>"]
+    done = model.generate(prompt, max_tokens=4, samplers=["timestamps", "greedy"], logprobs=3, sampling=sampling)
+    assert [len(item.top) for item in done.logprobs or ()] == [3] * len(done.tokens)
+
+
 def test_a_missing_sound_is_refused_before_the_model_is_read(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["transcribe", str(tmp_path / "a.wav"), "-m", str(tmp_path / "missing.gguf")])
     assert result.exit_code == 2

@@ -65,6 +65,8 @@ class Request:
         budget: Budget of reasoning tokens; None is unlimited.
         media: Images and sound of the prompt as embeddings, in the order of their positions.
         prompt_text: Text of the prompt, with which ``echo`` begins.
+        top_positions: Number of first tokens whose log-probabilities list the most probable ones; None: all. Listing
+            them takes a large part of the time of sampling a transcript.
     """
 
     prompt: Sequence[int]
@@ -104,6 +106,7 @@ class Request:
     request_id: str = ""
     media: Sequence[Embeddings] = ()
     prompt_text: str = ""
+    top_positions: int | None = None
 
     def __post_init__(self) -> None:
         """Check the options, and give a single stop string, log-probabilities and the choice of drafts usual types.

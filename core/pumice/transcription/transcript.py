@@ -231,6 +231,7 @@ class Transcriber:
             sampling=sampling or {"temperature": 0.0},
             samplers=(["timestamps"] if sampling else []) + ["temperature", "greedy", "dist"],
             logprobs=N_TOP,
+            top_positions=1,
             media=rows,
         )
 

@@ -137,11 +137,13 @@ class Generation(Job):
     def _raw_logprobs(self, logits: NDArray[np.float32], token: int, total: float | None) -> Logprobs:
         """Return the log-probability of a token before sampling; with the ``total`` of a sampler's rules among these.
 
-        The most probable tokens with rules are those of the first position alone, where Whisper tells silence.
+        The most probable tokens are those of the whole vocabulary.
         """
-        if total is not None and self.generated:
+        most = self.request.top_positions
+        n_top = (self.request.logprobs or 0) if most is None or len(self.generated) < most else 0
+        if total is not None and not n_top:
             return Logprobs(float(logits[token]) - total, [])
-        raw = raw_logprobs(logits, log_totals(logits[None], [True])[0], token, self.request.logprobs or 0)
+        raw = raw_logprobs(logits, log_totals(logits[None], [True])[0], token, n_top)
         return raw if total is None else Logprobs(float(logits[token]) - total, raw.top)
 
     def note_logprobs(self, ahead: Ahead, step: int, row: int, pick: Pick) -> None:
