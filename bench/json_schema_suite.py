@@ -20,7 +20,8 @@ from llguidance import LLMatcher
 
 from pumice.errors import RequestError
 from pumice.grammar import JSON_OPTIONS, check_schema, enforceable, schema_source
-from pumice.grammar.check import _vocabulary, describe
+from pumice.grammar.check import describe
+from pumice.grammar.vocabulary import small_vocabulary
 
 MAX_ORDERS = 120  # of the keys of an object, since a grammar knows one order
 
@@ -55,7 +56,7 @@ def outcomes(group: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "refused", str(error)
         return
     source = schema_source(enforceable(schema), JSON_OPTIONS)
-    matcher = LLMatcher(_vocabulary(0, ()), source, log_level=0)
+    matcher = LLMatcher(small_vocabulary(), source, log_level=0)
     if matcher.is_error():
         empty = "Unsatisfiable" in matcher.get_error() and not any(test["valid"] for test in group["tests"])
         yield "no value" if empty else "refused", describe(matcher.get_error())

@@ -6,12 +6,12 @@ from typing import Any
 from llguidance import LLMatcher
 
 from pumice.grammar import grammar_source
-from pumice.grammar.check import _vocabulary
+from pumice.grammar.vocabulary import small_vocabulary
 
 
 def allows(schema: Any, *texts: str) -> list[bool]:
     """Return for each text whether a schema of the answer allows it. Raises ValueError if the schema is refused."""
-    start = LLMatcher(_vocabulary(0, ()), grammar_source(json_schema=schema), log_level=0)
+    start = LLMatcher(small_vocabulary(), grammar_source(json_schema=schema), log_level=0)
     if start.is_error():
         raise ValueError(start.get_error())
     return [_ends(start.deep_copy(), list(text.encode())) for text in texts]

@@ -42,5 +42,5 @@ def test_adapters_that_do_not_fit(tmp_path):
     (tmp_path / "there.gguf").touch()
     with pytest.raises(GGUFError, match="exists already; give --force"):
         run(base, tmp_path / "there.gguf", "--lora", fitting)
-    assert "would be overwritten: give another name" in run(base, base, "--force", "--lora", fitting).stderr
+    assert "would be overwritten; give another name" in run(base, base, "--force", "--lora", fitting).stderr
     assert not (tmp_path / "o.gguf").exists()
