@@ -79,7 +79,7 @@ def with_media(graph: Graph, rules: Rules, both_ways: bool = False) -> Graph | N
     nodes = [part for node in graph.nodes for part in replaced.get(node.output, [node])]
     if axes:
         inputs[PLACES] = g.input(PLACES, (N_TOKENS, N_AXES), "i32")
-        turned = [_turning(node, inputs["positions"], inputs[PLACES], axes) for node in nodes]
+        turned = [_turning(node, inputs.get("positions"), inputs[PLACES], axes) for node in nodes]
         if turned == nodes:
             return None
         nodes = turned
@@ -169,7 +169,7 @@ def _with_router(g: GraphBuilder, graph: Graph, name: str) -> dict[Tensor, list[
     return replaced
 
 
-def _turning(node: Node, positions: Tensor, places: Tensor, axes: Sequence[int]) -> Node:
+def _turning(node: Node, positions: Tensor | None, places: Tensor, axes: Sequence[int]) -> Node:
     """Return a RoPE node that turns by places in time, row, column and number of the image instead of positions."""
     if node.op != "rope" or node.inputs["positions"] is not positions or len(node.attrs["freqs"]) != len(axes):
         return node

@@ -266,6 +266,14 @@ def test_any_layers_may_have_windows(tmp_path, name):
             assert len(nodes_of(folder, "rope")) == 2 * sum(windows)
 
 
+def test_qwen35_without_attention_has_no_positions_to_turn(tmp_path):
+    case = CASES["qwen35"]
+    config = case["config"] | {"num_hidden_layers": 1, "layer_types": ["linear_attention"]}
+    shapes = {name: shape for name, shape in case["shapes"].items() if ".layers.1." not in name}
+    with pumice.load(write_checkpoint(tmp_path / "m", config, shapes, case["tokenizer"]), backend="numpy") as model:
+        assert np.isfinite(model.logits(PROMPT)).all()
+
+
 @pytest.mark.parametrize("name", ["mistral", "mixtral", "mistral3", "starcoder2"])
 def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     for window in (None, 5):
