@@ -159,6 +159,7 @@ class ModernBert(Bert):
     architecture = "modern-bert"
     numbers = {"attention.layer_norm_epsilon": ("norm_eps", "layer_norm_eps")}
     hidden_act = ""
+    required = ("rope_theta", "local_attention")
     vocabularies = ["bpe"]
     pre_tokenizers = ["gpt-2"]
     integers = {

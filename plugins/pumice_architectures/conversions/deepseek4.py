@@ -46,6 +46,7 @@ class DeepSeek4(Conversion):
 
     architecture = "deepseek4"
     needed = {"norm_topk_prob": True}
+    required = ("rope_theta", "compress_rope_theta", "qk_rope_head_dim", "routed_scaling_factor")
     named_as = "deepseek2"
     pre_tokenizers = ["deepseek-v3"]
     keeps_types = True
@@ -85,12 +86,12 @@ class DeepSeek4(Conversion):
         "expert_weights_scale": "routed_scaling_factor",
         "hyper_connection.epsilon": "hc_eps",
     }
-    flags = {"expert_weights_norm": "norm_topk_prob"}
+    defaults = {"expert_weights_norm": True}
     changes = {"tid2eid": lambda ids: ids.integers(GGMLType.I32)}
 
-    def __init__(self, folder: Folder) -> None:
-        super().__init__(folder)
+    def check_config(self) -> None:
         self.config = as_released(self.config)
+        super().check_config()
 
     def metadata(self) -> dict[str, Any]:
         limits = [float(self.config["swiglu_limit"])] * self.n_layer
@@ -124,15 +125,18 @@ class DeepSeek4(Conversion):
 def as_released(config: HFConfig) -> HFConfig:
     """Return the configuration with the released names for keys that the transformers package renames."""
     values: dict[str, Any] = {}
-    rope = config.first("rope_parameters") or {}
+    rope, turned = config.first("rope_parameters") or {}, config.first("partial_rotary_factor")
     if isinstance(rope.get("compress"), dict):
         stretched, main = dict(rope["compress"]), rope.get("main") or {}
         is_plain = main.get("rope_type", "default") == "default"
-        if not is_plain or (stretched.get("rope_type") == "yarn" and stretched.get("attention_factor") != 1.0):
+        parts = [part.get("partial_rotary_factor", turned) for part in (main, stretched)]
+        is_scaled = stretched.get("rope_type") == "yarn" and stretched.get("attention_factor") != 1.0
+        if not is_plain or is_scaled or parts[0] != parts[1]:
             raise ConvertError(
-                f"{config.path}: unsupported 'rope_parameters': 'main' must be of type 'default', and "
-                "'attention_factor' of 'compress' must be 1"
+                f"{config.path}: unsupported 'rope_parameters': 'main' must be of type 'default', 'attention_factor' "
+                "of 'compress' must be 1, and both must have one 'partial_rotary_factor'"
             )
+        turned = parts[0]
         if main.get("rope_theta"):
             values["rope_theta"] = main["rope_theta"]
         values["compress_rope_theta"] = stretched.pop("rope_theta")
@@ -141,8 +145,8 @@ def as_released(config: HFConfig) -> HFConfig:
         values["compress_ratios"] = [POOLS[kind] for kind in config["layer_types"]]
     if "num_hash_layers" not in config and config.first("mlp_layer_types"):
         values["num_hash_layers"] = config["mlp_layer_types"].count("hash_moe")
-    if "qk_rope_head_dim" not in config and config.first("partial_rotary_factor"):
-        values["qk_rope_head_dim"] = int(config.need("head_dim") * config["partial_rotary_factor"])
+    if turned is not None:
+        values["qk_rope_head_dim"] = int(config.need("head_dim") * turned)
     return config | values
 
 

@@ -295,7 +295,8 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     + [("mamba2", {"time_step_limit": [0.01, 1.0]}), ("falcon-h1", {"attention_bias": True})]
     + [("granite_swa", {"layer_rope_theta": [10000.0, 500000.0]})]
     + [("qwen2moe", {"layer_types": ["sliding_attention", "full_attention"]})]
-    + [("bloom", {"apply_residual_connection_post_layernorm": True})],
+    + [("bloom", {"apply_residual_connection_post_layernorm": True})]
+    + [("deepseek4-transformers", {"rope_parameters": {"main": {"partial_rotary_factor": 1.0}, "compress": {}}})],
 )
 def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
     (key,) = values
@@ -306,7 +307,8 @@ def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
 @pytest.mark.parametrize(
     ("name", "key"),
     [("qwen3moe", "norm_topk_prob"), ("nemotron_h", "norm_topk_prob"), ("deepseek2", "n_shared_experts")]
-    + [(name, "rope_parameters") for name in ("gpt-oss", "mixtral", "olmo3")]
+    + [(name, "rope_parameters") for name in ("gpt-oss", "mixtral", "olmo3", "longcat-flash", "modern-bert")]
+    + [("deepseek4", "routed_scaling_factor")]
     + [("afmoe", "mup_enabled"), ("granitehybrid", "attention_multiplier"), ("chatglm", "rms_norm_eps")],
 )
 def test_what_transformers_has_another_default_for_must_be_said(tmp_path, name, key):
