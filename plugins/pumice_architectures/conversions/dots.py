@@ -14,6 +14,9 @@ class Dots3(DeepSeek2):
 
     architecture = "dots3note"
     inner_eps = None
+    needed = DeepSeek2.needed | {"scoring_func": "sigmoid", "apply_mla_qkv_lora_rescale": True}
+    required = ("rope_theta", "rms_norm_eps")
+    required_of_experts = (*DeepSeek2.required_of_experts, "norm_topk_prob")
     named_as = "glm-dsa"
     pre_tokenizers = ["qwen2"]
     special_tokens = {"eot": "<|endofassistant|>"}
@@ -67,10 +70,9 @@ class Dots3(DeepSeek2):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         layer = layer_of(name)
-        if self.config.first("apply_mla_qkv_lora_rescale"):  # folded into the norms
-            for end, rank in (("q_a_layernorm.weight", "q_lora_rank"), ("kv_a_layernorm.weight", "kv_lora_rank")):
-                if name.endswith(end):
-                    tensor = tensor * (self.config.need("hidden_size") / self._size(layer, rank)) ** 0.5
+        for end, rank in (("q_a_layernorm.weight", "q_lora_rank"), ("kv_a_layernorm.weight", "kv_lora_rank")):
+            if name.endswith(end):  # which takes the scale of what it normalizes
+                tensor = tensor * (self.config.need("hidden_size") / self._size(layer, rank)) ** 0.5
         if name.endswith("kv_b_proj.weight"):
             n_head, n_key, n_value = (self._size(layer, size) for size in self.SIZES)
             keys, values = tensor.reshape(n_head, n_key + n_value, -1).split(n_key, n_value, axis=1)

@@ -15,7 +15,11 @@ class KimiLinear(Conversion):
     inner_eps: float | None = 1e-6
     vocabularies = ["bpe", "tiktoken"]
     pre_tokenizers = ["kimi-k2"]
-    renames = {r"\.dt_bias$": ".dt_proj.bias"}
+    renames = {
+        r"\.dt_bias$": ".dt_proj.bias",
+        r"\.block_sparse_moe\.(gate|up|down)_proj\.": r".mlp.\1_proj.",  # of dense layers, as transformers stores them
+    }
+    required_of_experts = ("routed_scaling_factor",)
     integers = {
         "vocab_size": "vocab_size",
         "attention.q_lora_rank": ("q_lora_rank", "n_lora_q"),

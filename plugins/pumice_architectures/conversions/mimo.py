@@ -12,6 +12,7 @@ class MiMo2(Conversion):
     """MiMo 2; the number of draft layers follows from the tensors, not the configuration."""
 
     architecture = "mimo2"
+    needed = {"norm_topk_prob": True}
     pre_tokenizers = ["qwen2"]
     integers = {
         "attention.sliding_window": "sliding_window",
@@ -19,7 +20,7 @@ class MiMo2(Conversion):
         "expert_count": "n_routed_experts",
         "expert_feed_forward_length": "moe_intermediate_size",
     }
-    numbers = {"attention.value_scale": "attention_value_scale"}
+    numbers = {"attention.value_scale": "attention_value_scale", "expert_weights_scale": "routed_scaling_factor"}
     more_names = {"model.layers.{}.final_layernorm": "blk.{}.layer_output_norm"}
     N_DRAFT = 3
 

@@ -146,7 +146,10 @@ class Qwen3VLMoE(Qwen2MoE):
     computed = {"n_deepstack_layers": lambda self: n_deepstack(self)}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from packed_experts(self, name, tensor, columns=True)
+        """Convert a tensor; transformers stores the experts' matrices as rows, and the published models as columns."""
+        inputs = -2 if "gate_up_proj" in name else -1
+        columns = len(tensor.shape) == 3 and tensor.shape[inputs] == self.config.need("hidden_size")
+        yield from packed_experts(self, name, tensor, columns=columns)
 
 
 class Qwen3OmniMoE(Qwen3VLMoE):

@@ -128,6 +128,8 @@ def test_a_file_is_llama_cpps(checkpoint, name):
     if name == "chatglm":  # theirs takes 1e-5
         key = "chatglm.attention.layer_norm_rms_epsilon"
         assert theirs["metadata"].pop(key) != ours.pop(key)
+    if name == "mimo2":  # theirs leaves out the factor of experts, which is 1 in published models
+        del ours["mimo2.expert_weights_scale"]
     if name == "t5":  # theirs leaves out the factor of hidden states before tied embeddings
         key = "dec.output_norm.weight"
         assert theirs["tensors"].pop(key) != tensors.pop(key)

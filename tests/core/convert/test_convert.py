@@ -274,6 +274,27 @@ def test_qwen35_without_attention_has_no_positions_to_turn(tmp_path):
         assert np.isfinite(model.logits(PROMPT)).all()
 
 
+def test_experts_of_qwen3vlmoe_are_columns_or_as_transformers_stores_them_rows(tmp_path):
+    case = CASES["qwen3vlmoe"]
+    rows = {name: [shape[0], *shape[:0:-1]] if ".experts." in name else shape for name, shape in case["shapes"].items()}
+    assert rows != case["shapes"]
+    sizes = []
+    for name, shapes in (("columns", case["shapes"]), ("rows", rows)):
+        with open_model(write_checkpoint(tmp_path / name, case["config"], shapes, case["tokenizer"])) as file:
+            sizes.append({name: tensor.shape for name, tensor in file.tensors.items()})
+    assert sizes[0] == sizes[1]
+
+
+def test_dense_layers_of_kimi_linear_may_have_the_name_of_experts(tmp_path):
+    case = CASES["kimi-linear"]
+    own = {name: shape for name, shape in case["shapes"].items() if ".layers.0.block_sparse_moe." not in name}
+    sizes = {"gate": [48, 32], "up": [48, 32], "down": [32, 48]}
+    own |= {f"model.layers.0.block_sparse_moe.{part}_proj.weight": shape for part, shape in sizes.items()}
+    config = case["config"] | {"first_k_dense_replace": 1}
+    with open_model(write_checkpoint(tmp_path / "m", config, own, case["tokenizer"])) as file:
+        assert {part: list(file.tensors[f"blk.0.ffn_{part}.weight"].shape) for part in sizes} == sizes
+
+
 @pytest.mark.parametrize("name", ["mistral", "mixtral", "mistral3", "starcoder2"])
 def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     for window in (None, 5):
@@ -296,6 +317,7 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     + [("granite_swa", {"layer_rope_theta": [10000.0, 500000.0]})]
     + [("qwen2moe", {"layer_types": ["sliding_attention", "full_attention"]})]
     + [("bloom", {"apply_residual_connection_post_layernorm": True})]
+    + [("mimo2", {"norm_topk_prob": False}), ("dots3note", {"scoring_func": "softmax"})]
     + [("deepseek4-transformers", {"rope_parameters": {"main": {"partial_rotary_factor": 1.0}, "compress": {}}})],
 )
 def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
@@ -308,7 +330,11 @@ def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
     ("name", "key"),
     [("qwen3moe", "norm_topk_prob"), ("nemotron_h", "norm_topk_prob"), ("deepseek2", "n_shared_experts")]
     + [(name, "rope_parameters") for name in ("gpt-oss", "mixtral", "olmo3", "longcat-flash", "modern-bert")]
-    + [("deepseek4", "routed_scaling_factor")]
+    + [
+        ("deepseek4", "routed_scaling_factor"),
+        ("kimi-linear", "routed_scaling_factor"),
+        ("dots3note", "norm_topk_prob"),
+    ]
     + [("afmoe", "mup_enabled"), ("granitehybrid", "attention_multiplier"), ("chatglm", "rms_norm_eps")],
 )
 def test_what_transformers_has_another_default_for_must_be_said(tmp_path, name, key):
