@@ -23,6 +23,8 @@ class Whisper(Conversion):
     """Whisper and Distil-Whisper."""
 
     architecture = "whisper"
+    hidden_act = "gelu"
+    needed: ClassVar[Mapping[str, Any]] = {"scale_embedding": False, "tie_word_embeddings": True}
     named_as = "t5"
     dropped = ("proj_out.",)  # the embeddings' matrix
     more_names: ClassVar[Mapping[str, str]] = {
@@ -40,6 +42,7 @@ class Whisper(Conversion):
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.config = folder.config
+        self.check_config()
         self.n_encoder, self.n_decoder = (
             self.config.need(f"{part}_layers", most=MOST_LAYERS) for part in ("encoder", "decoder")
         )

@@ -1,5 +1,6 @@
 """Whisper: logits as transformers', conversion of transformers' and CTranslate2's files, and what wrong input gives."""
 
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -20,7 +21,7 @@ from pumice.tracing import trace
 from pumice_architectures.whisper import Whisper
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE
-from whisper_models import DECODED, FIRST_TIME, FIXTURES, ROWS, START, STEP, write_folder
+from whisper_models import CONFIG, DECODED, FIRST_TIME, FIXTURES, ROWS, START, STEP, write_folder
 
 TOLERANCE = {"numpy": 1e-5, "cpu": 1e-4, "vulkan": 1e-4}
 AUDIO = pumice.Audio(sound(SECONDS), rate=RATE)
@@ -175,3 +176,13 @@ def test_damaged_files_of_ctranslate2_are_refused(folder: Path, tmp_path: Path, 
     (tmp_path / "model.bin").write_bytes(change((FIXTURES / "model.bin").read_bytes()))
     with pytest.raises(ConvertError, match=message):
         open_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("activation_function", "relu"), ("scale_embedding", True), ("tie_word_embeddings", False)]
+)
+def test_what_the_graph_does_not_have_is_refused(folder: Path, tmp_path: Path, key: str, value: object) -> None:
+    shutil.copytree(folder, tmp_path / "m")
+    (tmp_path / "m" / "config.json").write_text(json.dumps(CONFIG | {key: value}))
+    with pytest.raises(ConvertError, match=f"unsupported '{key}'"):
+        open_model(tmp_path / "m")
