@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pumice.convert.conversion import MOST_LAYERS, Conversion
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor
+from pumice.convert.parameters import ACTIVATION_KEYS, same_activation
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType
 
@@ -71,9 +72,19 @@ class ProjectorConversion(Conversion):
         return merged
 
     def metadata(self) -> dict[str, Any]:
+        if own := self.activation.removeprefix("use_"):
+            self.check_activation(self.vision, "vision_config", own)
         vision = {f"vision.{key}": value for key, value in self.of_vision().items()}
         activation = {self.activation: True} if self.activation else {}
         return {"has_vision_encoder": True, self.type_key: self.projector_type, **activation, **vision}
+
+    def check_activation(self, values: HFConfig, section: str, expected: str) -> None:
+        """Raise ConvertError if the ``values`` of a section of the configuration name another activation."""
+        for key in ACTIVATION_KEYS:
+            if not same_activation(said := values.get(key), expected):
+                raise ConvertError(
+                    f"{values.path}: unsupported {key!r} in {section!r}: {said!r}, expected {expected!r}"
+                )
 
     def of_vision(self) -> dict[str, Any]:
         """Return the keys ``clip.vision.*`` without that prefix."""

@@ -51,6 +51,7 @@ class Whisper(ProjectorConversion):
 
     def of_audio(self) -> dict[str, Any]:
         """Return the keys ``clip.audio.*`` without that prefix."""
+        self.check_activation(self.audio, self.encoder_key, "gelu")
         return {
             "projection_dim": self.projection_dim(),
             "embedding_length": self.audio.need("d_model", "hidden_size"),

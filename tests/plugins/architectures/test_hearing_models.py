@@ -1,9 +1,12 @@
 """Tiny models that hear, beside transformers: their conversion, spectrograms, rows, and the text after a sound."""
 
+import json
+
 import numpy as np
 import pytest
 
 import pumice
+import vision_formulas
 from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHORT_SECONDS, SOUND, sound, write_folder
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
@@ -103,6 +106,18 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         for name in [name for name in theirs["tensors"] if name.endswith("per_dim_scale.weight")]:
             assert ours["tensors"].pop(name)[:2] == theirs["tensors"].pop(name)[:2] == ["F32", [16]]
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("write", "kind", "key"),
+    [(write_folder, "qwen2audio", "audio_config"), (vision_formulas.write_folder, "mimovl", "vision_config")],
+)
+def test_other_activations_are_refused(tmp_path, write, kind, key):
+    write(tmp_path, kind)
+    values = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values | {key: values[key] | {"hidden_act": "relu"}}))
+    with pytest.raises(pumice.ConvertError, match=f"unsupported 'hidden_act' in '{key}'"):
+        open_model(tmp_path, options=ConvertOptions(GGMLType.F32, mmproj=True))
 
 
 @pytest.mark.parametrize(("n_mels", "seconds"), [(80, 0.3), (80, 2.4), (128, 1.0)])
