@@ -172,11 +172,17 @@ def test_streams_have_the_log_probabilities_of_the_whole_answer(server):
     """Also where a chunk ends inside of a character, which the bias makes certain."""
     ids = [token for token in server.model.tokenizer.tokenize(TEXT) if server.model.tokenizer.token_bytes(token)]
     sampled = {"logit_bias": {str(token): 100 for token in ids}, "temperature": 1.0, "seed": 3, "max_tokens": 24}
-    (choice,) = complete(server, logprobs=3, **sampled)["choices"]
-    lines = server.client.post("/v1/completions", json={**GREEDY, **sampled, "logprobs": 3, "stream": True}).text
-    parts = [json.loads(line[6:])["choices"] for line in lines.splitlines() if line.startswith("data: {")]
-    lists = [part[0]["logprobs"] for part in parts if part and part[0]["logprobs"]]
-    whole = {name: [value for part in lists for value in part[name]] for name in choice["logprobs"]}
+
+    def streamed(**options):
+        (choice,) = complete(server, logprobs=3, **options)["choices"]
+        lines = server.client.post("/v1/completions", json={**GREEDY, **options, "logprobs": 3, "stream": True}).text
+        parts = [json.loads(line[6:])["choices"] for line in lines.splitlines() if line.startswith("data: {")]
+        lists = [part[0]["logprobs"] for part in parts if part]
+        return choice, {name: [value for part in lists for value in part[name]] for name in choice["logprobs"]}
+
+    choice, nothing = streamed(max_tokens=0)
+    assert choice["logprobs"] == nothing
+    choice, whole = streamed(**sampled)
     assert whole["tokens"] == choice["logprobs"]["tokens"]
     assert whole["text_offset"] == choice["logprobs"]["text_offset"]
     assert any(name.startswith("bytes:") for name in whole["tokens"])

@@ -63,7 +63,7 @@ async def completions(request: Request, body: CompletionBody) -> Whole[TextCompl
     echoed = [head for head in heads for _ in range(n)]
     part = _head(service)
     if body.stream:
-        parts = _events(part, service, streams, echoed, len(prompts), report)
+        parts = _events(part, service, streams, echoed, len(prompts), report, "logprobs" in options)
         return Streaming(parts, partial(service.end, streams))
     done = await unless_gone(request, service.gather(streams))
     best = [
@@ -138,6 +138,7 @@ async def _events(
     heads: Sequence[PromptReport],
     n_prompts: int,
     report: Report,
+    with_logprobs: bool,
 ) -> AsyncIterator[TextCompletion | bytes]:
     def chunk(
         index: int, text: str, logprobs: Any = None, reason: str | None = None, others: Mapping[str, Any] | None = None
@@ -163,7 +164,7 @@ async def _events(
         tokens = [(piece.token, piece.logprobs) for piece in pieces if piece.logprobs and piece.token is not None]
         tokens += filter(None, [pieces[-1].end])
         if tokens or ended:
-            logprobs = reports[index].of(tokens) if tokens else None
+            logprobs = reports[index].of(tokens) if with_logprobs else None
             yield chunk(index, text, logprobs, finish_reason(ended) if ended else None)
         elif text:
             yield plain[index](text)
