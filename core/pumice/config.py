@@ -179,8 +179,9 @@ class Config:
 
     @property
     def cache_folder(self) -> str:
-        """Folder to which an engine writes prompts; empty: none."""
-        return self.cache_disk or self.cache_saved
+        """Absolute path of the folder to which an engine writes prompts; empty: none."""
+        folder = self.cache_disk or self.cache_saved
+        return os.path.abspath(os.path.expanduser(folder)) if folder else ""
 
     @property
     def cache_option(self) -> str:

@@ -70,13 +70,7 @@ class DiskTier:
         self.problem = ""
         self._found_damage = False
         self.works = True
-        with contextlib.suppress(OSError):
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_private(folder):
-            raise ConfigError(
-                f"{option}: {folder} must be a folder that belongs to you and that nobody else can write to; "
-                "choose another one, or chmod 700 it"
-            )
+        check_folder(folder, option)
         self._secret = _secret_of(folder, option)
         self._thread = threading.Thread(target=self._write_all, name="pumice-cache-disk", daemon=True)
         self._thread.start()
@@ -273,6 +267,17 @@ class DiskTier:
                     for file in files:
                         with contextlib.suppress(OSError):
                             yield file.path, file.stat(follow_symlinks=False)
+
+
+def check_folder(folder: Path, option: str) -> None:
+    """Create the folder that an option names if it is missing. Raises ConfigError if it is not this user's own."""
+    with contextlib.suppress(OSError):
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not is_private(folder):
+        raise ConfigError(
+            f"{option}: {folder} must be a folder that belongs to you and that nobody else can write to; "
+            "choose another one, or chmod 700 it"
+        )
 
 
 def _secret_of(folder: Path, option: str) -> bytes:

@@ -99,6 +99,29 @@ def configuration_of(model: str, options: Mapping[str, Any]) -> Config:
     return load_config(arguments_of(options.get("config"), arguments), resolve_name(model)[1])
 
 
+def check_configuration(config: Config) -> None:
+    """Check what can be checked before a model is loaded. Raises PumiceError for a wrong name or an absent file."""
+    from pumice.cache_tiers import check_folder
+    from pumice.engine.placement.backends import named_devices
+    from pumice.engine.requests.prepare import check_proposers
+    from pumice.errors import ConfigError
+    from pumice.file_names import why_absent
+    from pumice.hub.projectors import OFF
+    from pumice.proposers import COMPUTED
+    from pumice.registry import get_registry
+
+    registry = get_registry(config)
+    named_devices(config)
+    check_proposers(config.speculate, [*registry.proposers, *COMPUTED], error=ConfigError)
+    if config.cache_folder:
+        check_folder(Path(config.cache_folder), config.cache_option)
+    files = {f"adapters.{name}": adapter.file for name, adapter in config.adapters.items()}
+    files |= {"draft": config.draft, "mmproj": config.mmproj, "vocoder": config.vocoder}
+    for option, path in files.items():
+        if path and path != OFF and (reason := why_absent(path)):
+            raise ConfigError(f"{option}: {path}: {reason}")
+
+
 def summarize_model(model: str) -> Summary | None:
     """Return the summary of a model by its header; None if it is absent or no model.
 
@@ -187,6 +210,16 @@ def model_problem(path: Path) -> str:
             return "" if file.tensors else f"{path}: it has no tensors"
     except PumiceError as error:
         return str(error)
+
+
+def check_template(path: Path, chosen: str) -> None:
+    """Raise PumiceError if ``chosen`` is no chat template by the header of a model's file."""
+    if chosen:
+        from pumice.chat.template import check_chosen
+        from pumice.gguf import GGUFFile
+
+        with GGUFFile.open(path) as file:
+            check_chosen(file.metadata, chosen)
 
 
 def is_here(model: str) -> bool:

@@ -39,7 +39,7 @@ def model_policy(
     named = tuple(map(_absolute, config.sandbox_read))
     paths = (*models, *files_beside(config, models))
     files = tuple(os.path.abspath(file) for path in paths for file in model_files(path, named, check))
-    made = [directory(), *([Path(_absolute(config.cache_folder))] if config.cache_folder else [])]
+    made = [directory(), *([Path(config.cache_folder)] if config.cache_folder else [])]
     for folder in made:
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.named_models import configuration_of, configured_models, local_path, model_problem
+from pumice.cli.named_models import (
+    check_configuration,
+    check_template,
+    configuration_of,
+    configured_models,
+    local_path,
+    model_problem,
+)
 from pumice.cli.options import (
     ADAPTERS,
     NO_VECTOR,
@@ -139,10 +146,12 @@ def refuse_wrong(specs: Sequence[ModelSpec], folder: Path | None) -> None:
     this machine yet are skipped, and those of ``folder``, which ``choose_models`` has checked.
     """
     for spec in specs:
-        configuration_of(spec.path, spec.options)
+        check_configuration(config := configuration_of(spec.path, spec.options))
         path = local_path(spec.path)
         if path and path.exists() and path.parent != folder and (problem := model_problem(path)):
             raise click.ClickException(problem)
+        if path and path.is_file():
+            check_template(path, config.chat_template)
 
 
 def _is_later_part(file: Path) -> bool:

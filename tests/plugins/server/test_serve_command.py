@@ -179,13 +179,20 @@ def test_an_absent_or_wrong_model_is_named_before_anything_is_served(forked, tmp
     (tmp_path / "cut.gguf").write_bytes((tmp_path / "good.gguf").read_bytes()[:5000])
     config.write_text(
         f"models:\n  mine: {{model: {tmp_path}/gone.gguf}}\n  cut: {{model: {tmp_path}/cut.gguf}}\n"
-        f"  wrong: {{model: {tmp_path}/good.gguf, n_ctz: 5}}\n"
+        f"  wrong: {{model: {tmp_path}/good.gguf, n_ctz: 5}}\n  other: {{model: {tmp_path}/good.gguf}}\n"
+        f"  adapted: {{model: {tmp_path}/good.gguf, adapters: {{a: gone.gguf}}}}\n"
     )
     for arguments, said in (
         (["good.gguf", "missing.gguf"], "error: missing.gguf: no such file"),
         (["good.gguf", "mine"], f"error: mine: {tmp_path}/gone.gguf: no such file"),
         (["good.gguf", "cut"], f"error: {tmp_path}/cut.gguf: "),
         (["good.gguf", "wrong"], "error: models.wrong: unknown key 'n_ctz'"),
+        (["good.gguf", "adapted"], "error: adapters.a: gone.gguf: no such file"),
+        (["good.gguf", "other", "--speculate", "wrong"], "error: --speculate: unknown proposer 'wrong'"),
+        (["good.gguf", "other", "--cache-disk", "c.yaml"], f"error: --cache-disk: {config} must be a folder"),
+        (["good.gguf", "other", "-md", "gone.gguf"], "error: -md: gone.gguf: no such file"),
+        (["good.gguf", "other", "-dev", "gpu"], "error: -dev: 'gpu' is not a device"),
+        (["good.gguf", "other", "--chat-template", "none"], "error: unknown chat template 'none'"),
     ):
         done = forked("serve", "--port", "0", *arguments, PUMICE_CONFIG=str(config))
         assert done.returncode == 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -468,6 +467,6 @@ def make_tiers(
     except OSError as error:
         raise ModelError(f"{error.filename}: cannot be read: {error.strerror}") from None
     ram = RamTier(config.cache_ram * 2**20) if config.cache_ram else None
-    folder = Path(os.path.abspath(os.path.expanduser(config.cache_folder)))
-    disk = DiskTier(folder, int(config.cache_disk_limit * 2**30), config.cache_option) if config.cache_folder else None
+    folder, limit = config.cache_folder, int(config.cache_disk_limit * 2**30)
+    disk = DiskTier(Path(folder), limit, config.cache_option) if folder else None
     return Tiers(runner, form, identity, ram, disk, saves_all=bool(config.cache_disk))
