@@ -24,6 +24,8 @@ class ProjectorConversion(Conversion):
         projector_type: value of ``clip.projector_type``, by which a media encoder is found.
         type_key: key of that value, which is another one if a file may have a type for sound, too.
         activation: key of the feed-forward's activation: ``use_gelu``, ``use_silu`` or, for quick gelu, none.
+        unnamed_activation: that activation, to be checked, if it has no key.
+        rope_base: base of RoPE in the encoder.
         prefixes: start of the names of the tensors that are converted, without ``model.``.
         aliases: names in ``vision_config`` for those that are read here.
         usual: values of ``vision_config`` that the checkpoint may leave out.
@@ -38,6 +40,8 @@ class ProjectorConversion(Conversion):
     projector_type: str
     type_key = "projector_type"
     activation: str = "use_gelu"
+    unnamed_activation: ClassVar[str] = ""
+    rope_base: ClassVar[float] = 10000.0
     prefixes: tuple[str, ...] = ("vision_tower.", "multi_modal_projector.")
     float32 = frozenset({"v.position_embd"})
     float16: tuple[str, ...] = ()
@@ -72,11 +76,23 @@ class ProjectorConversion(Conversion):
         return merged
 
     def metadata(self) -> dict[str, Any]:
-        if own := self.activation.removeprefix("use_"):
-            self.check_activation(self.vision, "vision_config", own)
+        self.check_encoder()
         vision = {f"vision.{key}": value for key, value in self.of_vision().items()}
         activation = {self.activation: True} if self.activation else {}
         return {"has_vision_encoder": True, self.type_key: self.projector_type, **activation, **vision}
+
+    def check_encoder(self) -> None:
+        """Raise ConvertError if the configuration has a value that the graph of the encoder does not have."""
+        if own := self.activation.removeprefix("use_") or self.unnamed_activation:
+            self.check_activation(self.vision, "vision_config", own)
+        base, projector = self.vision.whole_rope.get("rope_theta"), self.config.get("projector_hidden_act")
+        problem = ""
+        if base not in (None, self.rope_base):
+            problem = f"'rope_theta' in 'vision_config': {base!r}, expected {self.rope_base!r}"
+        if not same_activation(projector, "gelu"):
+            problem = f"'projector_hidden_act': {projector!r}, expected 'gelu'"
+        if problem:
+            raise ConvertError(f"{self.config.path}: unsupported {problem}")
 
     def check_activation(self, values: HFConfig, section: str, expected: str) -> None:
         """Raise ConvertError if the ``values`` of a section of the configuration name another activation."""

@@ -102,6 +102,7 @@ class Llava(ProjectorConversion):
 
     projector_type = "mlp"
     activation = ""
+    unnamed_activation = "quick_gelu"
     renames = SIGLIP
     more_names: ClassVar[dict[str, str]] = {
         "multi_modal_projector.linear_1": "mm.0",
@@ -238,6 +239,7 @@ class Qwen2VL(ProjectorConversion):
 
     projector_type = "qwen2vl_merger"
     activation = ""
+    unnamed_activation = "quick_gelu"
     prefixes: tuple[str, ...] = ("visual.",)
     more_names: ClassVar[dict[str, str]] = {"visual.merger.mlp.0": "mm.0", "visual.merger.mlp.2": "mm.2"}
     n_embd_key = "embed_dim"
@@ -296,7 +298,7 @@ class Qwen25VL(Qwen2VL):
     def of_vision(self) -> dict[str, Any]:
         full = self.vision.first("fullatt_block_indexes")
         pattern = full[0] + 1 if isinstance(full, list) and full and isinstance(full[0], int) else 0
-        if not pattern or full != list(range(pattern - 1, full[-1] + 1, pattern)):
+        if not pattern or full != list(range(pattern - 1, self.n_layer, pattern)):
             raise ConvertError(f"{self.config.path}: 'fullatt_block_indexes' is {full!r}, expected every n-th block")
         window = self.vision.first("window_size") or 112
         rate = self.times_a_second()

@@ -44,7 +44,6 @@ class PaddleOCR(ProjectorConversion):
     projector_type = "paddleocr"
     prefixes = ("visual.", "mlp_AR.", "projector.")
     renames: ClassVar[dict[str, str]] = {r"^visual\.": "vision_tower.", r"^projector\.": "mlp_AR."}
-    eps_key = "rms_norm_eps"
 
     def limits(self) -> dict[str, int]:
         size = self.processor.get("size")

@@ -25,6 +25,9 @@ class Gemma4(ProjectorConversion):
     projector_type = "gemma4v"
     type_key = "vision.projector_type"
     activation = ""
+    unnamed_activation = "gelu_pytorch_tanh"
+    rope_base = 100.0
+    eps_key = "rms_norm_eps"
     prefixes: tuple[str, ...] = ("vision_tower.", "embed_vision.")
     renames: ClassVar[dict[str, str]] = {
         r"^vision_tower\.encoder\.": "vision_model.model.",

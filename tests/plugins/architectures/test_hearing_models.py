@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import pumice
-import vision_formulas
 from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHORT_SECONDS, SOUND, sound, write_folder
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
@@ -24,6 +23,7 @@ from pumice_architectures.hearing.gemma3n import emphasized_mel
 from pumice_architectures.hearing.granite import paired_mel
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, log_mel
 from vision_models import described
+from vision_models import write_folder as write_images
 
 VALUES = np.load(FIXTURE)
 STEP, WINDOW = 7, HOP * WINDOW_FRAMES
@@ -109,14 +109,21 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
 
 
 @pytest.mark.parametrize(
-    ("write", "kind", "key"),
-    [(write_folder, "qwen2audio", "audio_config"), (vision_formulas.write_folder, "mimovl", "vision_config")],
+    ("write", "kind", "values", "problem"),
+    [
+        (write_folder, "qwen2audio", {"audio_config": {"hidden_act": "relu"}}, "'hidden_act' in 'audio_config'"),
+        (write_images, "qwen3vl", {"vision_config": {"hidden_act": "relu"}}, "'hidden_act' in 'vision_config'"),
+        (write_images, "qwen2vl", {"vision_config": {"hidden_act": "gelu"}}, "'hidden_act' in 'vision_config'"),
+        (write_images, "pixtral", {"vision_config": {"rope_parameters": {"rope_theta": 100.0}}}, "'rope_theta' in"),
+        (write_images, "internvl", {"projector_hidden_act": "relu"}, "'projector_hidden_act'"),
+    ],
 )
-def test_other_activations_are_refused(tmp_path, write, kind, key):
+def test_what_an_encoders_graph_does_not_have_is_refused(tmp_path, write, kind, values, problem):
     write(tmp_path, kind)
-    values = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(values | {key: values[key] | {"hidden_act": "relu"}}))
-    with pytest.raises(pumice.ConvertError, match=f"unsupported 'hidden_act' in '{key}'"):
+    config = json.loads((tmp_path / "config.json").read_text())
+    values = {key: config[key] | value if isinstance(value, dict) else value for key, value in values.items()}
+    (tmp_path / "config.json").write_text(json.dumps(config | values))
+    with pytest.raises(pumice.ConvertError, match=f"unsupported {problem}"):
         open_model(tmp_path, options=ConvertOptions(GGMLType.F32, mmproj=True))
 
 
