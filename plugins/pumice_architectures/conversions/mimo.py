@@ -38,7 +38,7 @@ class MiMo2(Conversion):
         return super().metadata() | {
             "attention.head_count_kv": [of_kind[slides_here] for slides_here in slides],
             "attention.sliding_window_pattern": slides,
-            "attention.layer_norm_rms_epsilon": float(c.first("layernorm_epsilon") or 1e-5),
+            "attention.layer_norm_rms_epsilon": float(c.first("layernorm_epsilon", "rms_norm_eps") or 1e-5),
             "rope.dimension_count": self.n_rot(),
             "nextn_predict_layers": self.n_draft,
         }
