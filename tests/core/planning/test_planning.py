@@ -242,7 +242,7 @@ def test_options_of_placement_are_read() -> None:
         (["-fit", "maybe"], "expected on or off, not 'maybe'"),
         (["-sm", "tensor"], "splits single matrices over GPUs, which no backend does"),
         (["-sm", "both"], "expected none, layer or auto"),
-        (["-ts", "a"], "expected numbers with commas between"),
+        (["-ts", "a"], "expected numbers from 0 with commas between"),
     ],
 )
 def test_wrong_options_of_placement_are_refused(arguments: list[str], message: str) -> None:
