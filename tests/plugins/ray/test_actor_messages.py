@@ -115,7 +115,7 @@ def test_a_replica_speaks_in_bytes(replica):
         assert [name async for name in replica.generate(command, "asker")] == ["replica"]
         assert isinstance(last_of(heard), Finished)
         (scored,) = decode_events(await replica.answer(encode_command(Score(1, [5, 6, 7]))))
-        assert len(scored.logprobs) == 2
+        assert len(scored.value) == 2
         (failed,) = decode_events(await replica.answer(encode_command(EncodeMedia(1, "image", [1, 1, 3], bytes(3)))))
         assert "takes no images without a projector" in str(failed.error)
         (answer,) = decode_events(await replica.snapshot())
