@@ -86,8 +86,8 @@ def command_serving(cluster: Any, *arguments: str) -> Iterator[tuple[str, subpro
             pytest.fail("it never listened")
         yield listening[1], process
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # it ends its replicas, whose room the next tests need
+        process.wait(PATIENCE)
         process.stderr.close()
 
 
