@@ -12,13 +12,11 @@ from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
 from pumice.convert.parameters import (
-    ACTIVATION_KEYS,
     INTEGERS,
     N_LAYER,
     KeyNames,
     number,
     parameters,
-    same_activation,
     sliding_layers,
 )
 from pumice.convert.quantized import dequantized
@@ -106,6 +104,8 @@ class Conversion:
     """True if a stored output matrix is omitted when it is tied to the embeddings."""
     renames: ClassVar[Mapping[str, str]] = {}
     """Replacements in tensor names: regular expression -> replacement."""
+    joined: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Tensors whose rows are those of several, equally many of each: part of the name -> what it is in their names."""
     changes: ClassVar[Mapping[str, Callable[[LazyTensor], LazyTensor]]] = {}
     """Changes of tensors, before ``convert``: end of the normalized name -> function of the tensor."""
     interleaves = False
@@ -114,6 +114,8 @@ class Conversion:
     """Number of the first rows of each head of which that is so; 0 for all."""
     dropped: tuple[str, ...] = ()
     """Prefixes of the names of tensors that are not converted."""
+    unused: tuple[str, ...] = ()
+    """Parts of the names of further tensors that are not converted."""
     float32: Collection[str] = FLOAT32
     """Tensors that stay in float32, by their GGUF names without layer and suffix."""
     keeps_types = False
@@ -148,15 +150,18 @@ class Conversion:
     def check_config(self) -> None:
         """Raise ConvertError if the configuration has a value that the family's graph does not have."""
         c = self.config
-        has_experts = c.first(*INTEGERS["expert_count"])
-        for key in (*self.required, *(self.required_of_experts if has_experts else ())):
+        for key in self.required_keys():
             if key not in (c.whole_rope if key == "rope_theta" else c):
                 raise ConvertError(f"{c.path}: {key!r} is missing")
-        wrong = [key for key in ACTIVATION_KEYS if self.hidden_act and not same_activation(c.get(key), self.hidden_act)]
-        for key, value in {**dict.fromkeys(wrong, self.hidden_act), **self.needed}.items():
-            said = c.get(key, value)
-            if said != value and (said is not None or value):
-                raise ConvertError(f"{c.path}: unsupported {key!r}: {said!r}, expected {value!r}")
+        if self.hidden_act:
+            c.expect_activation(self.hidden_act)
+        for key, value in self.needed.items():
+            c.expect(key, value)
+
+    def required_keys(self) -> tuple[str, ...]:
+        """Return the keys that ``config.json`` of this model must have."""
+        has_experts = self.config.first(*INTEGERS["expert_count"])
+        return (*self.required, *self.required_of_experts) if has_experts else self.required
 
     @property
     def target_conversion(self) -> Conversion:
@@ -246,10 +251,11 @@ class Conversion:
     def converted(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         """Like ``convert``, but raise ConvertError for a tensor whose shape does not fit the configuration."""
         try:
-            for own_name, value in self.convert(name, self._changed(name, tensor)):
-                if not value.shape or (0 in value.shape and 0 not in tensor.shape):
-                    raise ValueError(f"{own_name} would have no {'values' if value.shape else 'dimensions'}")
-                yield own_name, value
+            for part_name, part in _split(self.joined, name, tensor):
+                for own_name, value in self.convert(part_name, self._changed(part_name, part)):
+                    if not value.shape or (0 in value.shape and 0 not in tensor.shape):
+                        raise ValueError(f"{own_name} would have no {'values' if value.shape else 'dimensions'}")
+                    yield own_name, value
         except (ValueError, IndexError) as error:  # also of NumPy, about shapes
             raise ConvertError(
                 f"{self.folder.path}: tensor {name!r} {list(tensor.shape)} does not fit the configuration: {error}"
@@ -272,6 +278,8 @@ class Conversion:
     def rename(self, name: str) -> str | None:
         """Return a tensor's normalized name, or None if it is not converted."""
         if OTHER_SENSES.search(name) or name.endswith(COMPUTED) or name.startswith(self.dropped):
+            return None
+        if any(part in name for part in self.unused):
             return None
         if self.drops_tied_output and name.endswith("lm_head.weight") and self.config.get("tie_word_embeddings"):
             return None
@@ -317,6 +325,17 @@ class Conversion:
             if len({tensor.shape for tensor in of_expert.values()}) > 1:
                 raise ConvertError(f"{self.folder.path}: {name!r}: the experts have different shapes")
             yield name, stack([of_expert[i] for i in range(len(of_expert))])
+
+
+def _split(joined: Mapping[str, Sequence[str]], name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+    """Yield a tensor, or its parts if it is one of those that are ``joined``."""
+    part = next((part for part in joined if part in name), None)
+    if part is None:
+        yield name, tensor
+        return
+    parts = joined[part]
+    for own, rows in zip(parts, tensor.split(*[tensor.shape[0] // len(parts)] * len(parts)), strict=True):
+        yield name.replace(part, own), rows
 
 
 def layer_of(name: str) -> int:

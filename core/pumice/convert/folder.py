@@ -20,6 +20,8 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model*.safetensors", "model.safetensors
 MAX_JSON_BYTES = 1 << 28  # of one file, far above any tokenizer
 MAX_INTEGER = (1 << 31) - 1  # in a configuration
 
+ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function", "activation")
+SAME_ACTIVATIONS = ({"silu", "swish", "swiglu"}, {"gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh"})
 TEXT_PARTS = (
     "text_config", "llm_config", "lm_config", "language_config", "lfm", "thinker_config", "transformer_layer_config",
 )  # fmt: skip
@@ -37,11 +39,13 @@ class HFConfig(Mapping[str, Any]):
 
     Attributes:
         path: path of the file, for messages.
+        part: name of the section that the values are of, for messages; empty for the whole file.
         last: most recently looked up key, for messages.
     """
 
-    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, values: Mapping[str, Any], part: str = "") -> None:
         self.path = path
+        self.part = part
         self.last = ""
         self._outer = values
         self._inner = _text_part(values)
@@ -59,7 +63,7 @@ class HFConfig(Mapping[str, Any]):
 
     def __or__(self, more: Mapping[str, Any]) -> HFConfig:
         """Return the configuration with some values replaced."""
-        changed = HFConfig(self.path, self._outer)
+        changed = HFConfig(self.path, self._outer, self.part)
         changed._values = {**self._values, **more}
         return changed
 
@@ -77,6 +81,34 @@ class HFConfig(Mapping[str, Any]):
         """The class name in ``architectures`` of the whole model; empty without one."""
         return _class_of(self._outer) or ""
 
+    def section(self, name: str, needed_for: str = "") -> HFConfig:
+        """Return the values of a section. Raises ConvertError if it is missing."""
+        values = self.get(name)
+        if not isinstance(values, dict):
+            raise ConvertError(f"{self.path}: {name!r} is missing{needed_for and f'; {needed_for}'}")
+        return HFConfig(self.path, values, name)
+
+    def named(self, key: str) -> str:
+        """Return a key as messages have it: in quotes, and with its section."""
+        return f"{key!r} in {self.part!r}" if self.part else repr(key)
+
+    def unsupported(self, key: str, expected: str) -> ConvertError:
+        """Return the error for the value of a key, which is not what is ``expected``."""
+        return ConvertError(f"{self.path}: unsupported {self.named(key)}: {self.get(key)!r:.200}, expected {expected}")
+
+    def expect(self, key: str, value: Any) -> None:
+        """Raise ConvertError if a key has another value than this one; the key may be missing."""
+        actual = self.get(key, value)
+        if actual != value and (actual is not None or value):
+            raise self.unsupported(key, repr(value))
+
+    def expect_activation(self, name: str, *keys: str) -> None:
+        """Raise ConvertError if a key (default: the usual ones) names another activation; GELU's formulas are one."""
+        same = next((names for names in SAME_ACTIVATIONS if name in names), {name})
+        for key in keys or ACTIVATION_KEYS:
+            if isinstance(actual := self.get(key), str) and actual not in same:
+                raise self.unsupported(key, repr(name))
+
     def first(self, *keys: str) -> Any:
         """Return the value of the first of ``keys`` that is present and not null, or None."""
         return next((self[key] for key in keys if self.get(key) is not None), None)
@@ -87,7 +119,7 @@ class HFConfig(Mapping[str, Any]):
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             expected = f"of at least {least}" if most == MAX_INTEGER else f"from {least} to {most}"
             problem = "is missing" if value is None else f"is {value!r}, expected an integer {expected}"
-            raise ConvertError(f"{self.path}: {keys[0]!r} {problem}")
+            raise ConvertError(f"{self.path}: {self.named(keys[0])} {problem}")
         return value
 
     def counts(self, *keys: str) -> int | list[int]:
@@ -101,10 +133,15 @@ class HFConfig(Mapping[str, Any]):
         """Return the rows of the token embeddings, or ``n_tokens`` without ``vocab_size``."""
         return n_tokens if self.first("vocab_size") is None else self.need("vocab_size")
 
+    @property
+    def rope_key(self) -> str:
+        """The name of the section with the settings of RoPE."""
+        return "rope_scaling" if self.get("rope_parameters") is None and "rope_scaling" in self else "rope_parameters"
+
     @cached_property
     def rope(self) -> dict[str, Any]:
         """The settings of RoPE from all places in the configuration, under one name each."""
-        section = self.first("rope_parameters", "rope_scaling")
+        section = self.get(self.rope_key)
         rope = dict(section) if isinstance(section, dict) else {}
         if "full_attention" in rope or "sliding_attention" in rope:
             return rope

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
 from pumice.convert.folder import HFConfig
 from pumice.errors import ConvertError
 
+Rope = dict[str, Any]  # settings of RoPE
 KeyNames = str | tuple[str, ...]  # alternative names in config.json of one value
 
 INTEGERS = {
@@ -37,8 +39,6 @@ NUMBERS = {
 N_LAYER = ("n_layers", "num_hidden_layers", "n_layer", "num_layers")
 GATING = ("score_function", "scoring_func", "score_func", "moe_router_activation", "moe_router_activation_func",
           "expert_selection_fn")  # fmt: skip
-ACTIVATION_KEYS = ("hidden_act", "hidden_activation", "activation_function", "activation")
-SAME_ACTIVATIONS = ({"silu", "swish", "swiglu"}, {"gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh"})
 SOFTMAX, SIGMOID, SQRT_SOFTPLUS = 1, 2, 4  # expert_gating_func
 GATING_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID, "noaux_tc": SIGMOID, "sqrtsoftplus": SQRT_SOFTPLUS}
 N_ROPE_SECTIONS = 4
@@ -73,10 +73,7 @@ def rope_parameters(config: HFConfig) -> dict[str, Any]:
     rope, whole = config.rope, config.whole_rope
     for layers, part in rope.items():
         if isinstance(part, dict) and layers not in SCALED_LAYERS and part.get("rope_type") not in UNSCALED:
-            raise ConvertError(
-                f"{config.path}: unsupported 'rope_parameters': {layers!r} have the type {part['rope_type']!r}, "
-                "expected 'default'"
-            )
+            raise config.unsupported(config.rope_key, f"'rope_type' 'default' in {layers!r}")
     values: dict[str, Any] = {}
     local = rope.get("sliding_attention")
     for key, part in (("rope.freq_base", whole), ("rope.freq_base_swa", local if isinstance(local, dict) else {})):
@@ -88,10 +85,10 @@ def rope_parameters(config: HFConfig) -> dict[str, Any]:
     return values | _scaling(config, whole)
 
 
-def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
+def _scaling(config: HFConfig, rope: Rope) -> dict[str, Any]:
     kind, factor = rope.get("rope_type"), rope.get("factor")
     if kind in ("su", "longrope"):
-        magnitude = _longrope_magnitude(config, rope)
+        magnitude = _magnitude(config, rope, _longrope_magnitude)
         return {"rope.scaling.type": "longrope"} | ({} if magnitude == 1 else {"rope.scaling.attn_factor": magnitude})
     if kind not in ("linear", "yarn") or factor is None:
         return {}
@@ -112,34 +109,31 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
         if config.rope.get("truncate") is False:  # transformers does not read it in settings for kinds of layers
             values["rope.scaling.yarn_truncate"] = False
         own = 1 + 0.1 * math.log(values["rope.scaling.factor"])  # which a file's factor multiplies
-        if (magnitude := _magnitude(config, rope, values["rope.scaling.factor"])) != own:
+        if (magnitude := _magnitude(config, rope, _yarn_magnitude)) != own:
             values["rope.scaling.attn_factor"] = magnitude / own
     return values
 
 
-def _longrope_magnitude(config: HFConfig, rope: dict[str, Any]) -> float:
-    """Return the factor of values that LongRoPE rotates (Ding et al. 2024, arXiv:2402.13753)."""
-    if rope.get("attention_factor") is not None:
-        return _checked(config, "attention_factor", rope["attention_factor"])
+def _magnitude(config: HFConfig, rope: Rope, computed: Callable[[HFConfig, Rope], float]) -> float:
+    """Return the factor of values that RoPE rotates, ``computed`` unless the checkpoint has it."""
+    factor = rope.get("attention_factor")
+    return computed(config, rope) if factor is None else _checked(config, "attention_factor", factor)
+
+
+def _longrope_magnitude(config: HFConfig, rope: Rope) -> float:
+    """Return the factor of LongRoPE (Ding et al. 2024, arXiv:2402.13753)."""
     n_ctx = config.first(*INTEGERS["context_length"])
     trained = rope.get("original_max_position_embeddings") or n_ctx
     factor = rope.get("factor") or n_ctx / trained
     return math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
 
 
-def _magnitude(config: HFConfig, rope: dict[str, Any], factor: float) -> float:
-    """Return the factor of values that YaRN rotates, as transformers computes it."""
-    if rope.get("attention_factor") is not None:
-        return _checked(config, "attention_factor", rope["attention_factor"])
+def _yarn_magnitude(config: HFConfig, rope: Rope) -> float:
+    """Return the factor of YaRN, as transformers computes it."""
     has_scales = rope.get("mscale") and rope.get("mscale_all_dim")
     scales = [_checked(config, name, rope[name]) for name in ("mscale", "mscale_all_dim")] if has_scales else [1.0, 0.0]
-    growth = math.log(max(factor, 1.0))
+    growth = math.log(max(float(rope["factor"]), 1.0))
     return (1 + 0.1 * scales[0] * growth) / (1 + 0.1 * scales[1] * growth)
-
-
-def same_activation(name: Any, other: str) -> bool:
-    """Return True for names of one activation, or without one; both formulas of GELU count as one."""
-    return not isinstance(name, str) or name == other or any({name, other} <= names for names in SAME_ACTIVATIONS)
 
 
 def number(config: HFConfig, *names: str) -> float:
@@ -149,7 +143,7 @@ def number(config: HFConfig, *names: str) -> float:
 
 def _checked(config: HFConfig, name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConvertError(f"{config.path}: {name!r} is {value!r}, expected a number")
+        raise ConvertError(f"{config.path}: {config.named(name)} is {value!r}, expected a number")
     return float(value)
 
 

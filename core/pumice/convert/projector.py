@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
 from pumice.convert.conversion import MOST_LAYERS, Conversion
-from pumice.convert.folder import Folder, HFConfig
-from pumice.convert.lazy import LazyTensor
-from pumice.convert.parameters import ACTIVATION_KEYS, same_activation
+from pumice.convert.folder import Folder
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType
 
@@ -55,11 +53,9 @@ class ProjectorConversion(Conversion):
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.config = folder.config
-        values = folder.config.get("vision_config")
-        if not isinstance(values, dict):
-            raise ConvertError(f"{folder.config.path}: 'vision_config' is missing; the model has no vision encoder")
+        values = self.config.section("vision_config", "the model has no vision encoder")
         renamed = {ours: values[theirs] for theirs, ours in self.aliases.items() if theirs in values}
-        self.vision = HFConfig(folder.config.path, {**self.usual, **values, **renamed})
+        self.vision = values | {**self.usual, **values, **renamed}
         self.n_layer = self.count_layers()
 
     def count_layers(self) -> int:
@@ -84,23 +80,18 @@ class ProjectorConversion(Conversion):
     def check_encoder(self) -> None:
         """Raise ConvertError if the configuration has a value that the graph of the encoder does not have."""
         if own := self.activation.removeprefix("use_") or self.unnamed_activation:
-            self.check_activation(self.vision, "vision_config", own)
-        base, projector = self.vision.whole_rope.get("rope_theta"), self.config.get("projector_hidden_act")
-        problem = ""
-        if base not in (None, self.rope_base):
-            problem = f"'rope_theta' in 'vision_config': {base!r}, expected {self.rope_base!r}"
-        if not same_activation(projector, "gelu"):
-            problem = f"'projector_hidden_act': {projector!r}, expected 'gelu'"
-        if problem:
-            raise ConvertError(f"{self.config.path}: unsupported {problem}")
+            self.vision.expect_activation(own)
+        (self.vision | self.vision.whole_rope).expect("rope_theta", self.rope_base)
+        self.config.expect_activation("gelu", "projector_hidden_act")
 
-    def check_activation(self, values: HFConfig, section: str, expected: str) -> None:
-        """Raise ConvertError if the ``values`` of a section of the configuration name another activation."""
-        for key in ACTIVATION_KEYS:
-            if not same_activation(said := values.get(key), expected):
-                raise ConvertError(
-                    f"{values.path}: unsupported {key!r} in {section!r}: {said!r}, expected {expected!r}"
-                )
+    def pixel_limits(self, kind: str = "image", processor: Mapping[str, Any] | None = None) -> dict[str, int]:
+        """Return the fewest and most pixels of an image or a video, as far as the checkpoint has them."""
+        processor = self.processor if processor is None else processor
+        size = processor.get("size")
+        size = size if isinstance(size, dict) else {}
+        limits = {"min_pixels": size.get("shortest_edge"), "max_pixels": size.get("longest_edge")}
+        limits = {key: processor.get(key, edge) for key, edge in limits.items()}
+        return {f"{kind}_{key}": (self.vision | limits).need(key) for key, n in limits.items() if n is not None}
 
     def of_vision(self) -> dict[str, Any]:
         """Return the keys ``clip.vision.*`` without that prefix."""
@@ -151,7 +142,7 @@ class ProjectorConversion(Conversion):
 
     def rename(self, name: str) -> str | None:
         name = name.removeprefix("model.")
-        if not name.startswith(self.prefixes):
+        if not name.startswith(self.prefixes) or any(part in name for part in self.unused):
             return None
         for part, new in self.renames.items():
             name = re.sub(part, new, name)
@@ -162,10 +153,3 @@ class ProjectorConversion(Conversion):
         if ".patch_embd.weight" in name or ".patch_merger.weight" in name:
             return GGMLType.F16 if type is GGMLType.F16 else GGMLType.F32
         return GGMLType.F16 if name.startswith(self.float16) and self.float16 else None
-
-
-def split_qkv(name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-    """Yield queries, keys and values of a joined matrix or bias; ``qkv`` in the name becomes ``q``, ``k`` and ``v``."""
-    n = tensor.shape[0] // 3
-    for letter, part in zip("qkv", tensor.split(n, n, n), strict=True):
-        yield name.replace("qkv", letter), part

@@ -6,7 +6,7 @@ from pumice.convert.lazy import LazyTensor, concatenate, stack
 from pumice.convert.names import in_layers
 from pumice.convert.parameters import SIGMOID, SOFTMAX, leading_dense_layers, number, parameters, sliding_layers
 from pumice.convert.pooling import pooling
-from pumice.convert.projector import ProjectorConversion, split_qkv
+from pumice.convert.projector import ProjectorConversion
 from pumice.convert.quantized import mxfp4, q8_0, times_scales
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType
@@ -36,7 +36,6 @@ __all__ = [
     "pooling",
     "q8_0",
     "sliding_layers",
-    "split_qkv",
     "stack",
     "times_scales",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import SIGMOID, Conversion, ConvertError, LazyTensor, layer_of
+from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, layer_of
 from pumice_architectures.conversions.deepseek import latent_parts, refuse_mscale
 from pumice_architectures.conversions.llama import queries_keys_values
 
@@ -107,7 +107,8 @@ class BailingMoE3(Conversion):
     numbers = {"expert_weights_scale": "routed_scaling_factor", "kda.gate_lower_bound": "kda_lower_bound"}
     flags = {"expert_weights_norm": "norm_topk_prob", "kda.safe_gate": "kda_safe_gate"}
     LIMITS = {"swiglu_clamp_exp": "expert_swiglu_limit_list", "swiglu_clamp_shexp": "share_expert_swiglu_limit_list"}
-    KNOWN = {"no_kda_lora": True, "kda_safe_gate": True, "gated_attention_proj_granularity_type": "head_wise"}
+    needed = {"no_kda_lora": True, "kda_safe_gate": True, "gated_attention_proj_granularity_type": "head_wise"}
+    required: tuple[str, ...] = tuple(needed)
 
     def _is_whole(self, layer: int) -> bool:
         """Return True if a layer attends to all tokens."""
@@ -116,9 +117,6 @@ class BailingMoE3(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        for name, value in self.KNOWN.items():
-            if c.first(name) != value:
-                raise ConvertError(f"{c.path}: unsupported {name!r}: {c.first(name)!r}, expected {value!r}")
         n = self.n_layer + self.n_draft
         rank, n_rot = c.need("kv_lora_rank"), c.need("qk_rope_head_dim")
         metadata = super().metadata() | {
@@ -155,7 +153,8 @@ class BailingHybrid(BailingMoE3):
     integers = BailingMoE3.integers | {"expert_group_count": "num_expert_group"}
     inner_eps = 1e-6
     constants = {"expert_gating_func": SIGMOID}
-    KNOWN = {"kda_safe_gate": True}
+    needed = {"kda_safe_gate": True}
+    required = tuple(needed)
 
     def check_config(self) -> None:
         super().check_config()
@@ -169,11 +168,8 @@ class BailingHybrid(BailingMoE3):
 class BailingMoE3VL(BailingMoE3):
     """The text model of Ling 3 VL."""
 
-    def rename(self, name: str) -> str | None:
-        return None if name.startswith("linear_proj") else super().rename(name)
+    required = (*BailingMoE3.required, "mrope_section")
+    dropped = ("linear_proj",)
 
     def metadata(self) -> dict[str, Any]:
-        sections = self.config.first("mrope_section")
-        if not isinstance(sections, list):
-            raise ConvertError(f"{self.config.path}: 'mrope_section' is missing")
-        return super().metadata() | {"rope.dimension_sections": [*sections[:3], 0]}
+        return super().metadata() | {"rope.dimension_sections": [*self.config["mrope_section"][:3], 0]}

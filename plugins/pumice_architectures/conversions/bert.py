@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, pooling, sliding_layers
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, pooling, sliding_layers
 
 CLS_POOLING = 2  # value of pooling_type
 
@@ -73,14 +73,12 @@ class XLMRoberta(Roberta):
 
     vocabularies = ["unigram"]
     renames = Bert.renames | {r"\.parametrizations\.": ".", r"\.original$": ""}
+    unused = (".0.lora_A", ".0.lora_B")
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         if self.config.first("lora_adaptations"):
             self.architecture = "jina-bert-v3"
-
-    def rename(self, name: str) -> str | None:
-        return None if name.endswith((".0.lora_A", ".0.lora_B")) else super().rename(name)
 
 
 class NomicBert(Bert):
@@ -89,6 +87,7 @@ class NomicBert(Bert):
     architecture = "nomic-bert"
     hidden_act = ""
     vocabularies = ["wordpiece", "unigram"]
+    unused = ("mlp.experts.bias",)
     TRAINED = {8192: 2048, 2048: 512}  # context of the configuration -> context of the training
 
     def __init__(self, folder: Folder) -> None:
@@ -100,13 +99,10 @@ class NomicBert(Bert):
         c = self.config
         n_ctx = self.TRAINED.get(c.need("n_positions"))
         if n_ctx is None or (c.first("max_trained_positions") or 2048) != 2048:
-            raise ConvertError(f"{c.path}: unsupported 'n_positions': {c['n_positions']}, expected 2048 or 8192")
+            raise c.unsupported("n_positions", "2048 or 8192")
         metadata = super().metadata() | {"context_length": n_ctx}
         more = {"moe_every_n_layers": c.first("moe_every_n_layers"), "expert_used_count": c.first("moe_top_k")}
         return metadata | (more if self.is_moe else {})
-
-    def rename(self, name: str) -> str | None:
-        return None if "mlp.experts.bias" in name else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         c = self.config

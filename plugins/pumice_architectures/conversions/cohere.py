@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SOFTMAX, Conversion, ConvertError, LazyTensor, leading_dense_layers, sliding_layers
+from pumice.plugin.convert import SOFTMAX, Conversion, leading_dense_layers, sliding_layers
 
 
 class CommandR(Conversion):
@@ -27,6 +26,7 @@ class Cohere2(Conversion):
     architecture = "cohere2"
     window_period = 4
     pre_tokenizers = ["command-r"]
+    unused = ("norm.bias",)
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {
@@ -37,10 +37,6 @@ class Cohere2(Conversion):
             "rope.scaling.type": "none",
         }
 
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if not name.endswith("norm.bias"):
-            yield from super().convert(name, tensor)
-
 
 class CohereCompass(Cohere2):
     """Compass: Command A's layers with halves of heads instead of pairs, and RoPE settings for each kind of layer."""
@@ -50,7 +46,7 @@ class CohereCompass(Cohere2):
     def metadata(self) -> dict[str, Any]:
         rope = self.config.rope
         if rope.get("full_attention"):
-            raise ConvertError(f"{self.config.path}: unsupported 'rope_parameters': only sliding layers may have RoPE")
+            raise self.config.unsupported(self.config.rope_key, "RoPE in sliding layers alone")
         return super().metadata() | {
             "logit_scale": float(self.config.first("logit_scale") or 1.0),
             "attention.sliding_window_pattern": sliding_layers(self.config),
@@ -67,6 +63,7 @@ class Cohere2MoE(Conversion):
     needed = {"attention_bias": False}
     named_as = "glm4moe"
     pre_tokenizers = ["cohere2moe"]
+    unused = (".bias",)
     n_draft_name = "num_nextn_predict_layers"
     integers = {
         "vocab_size": "vocab_size",
@@ -89,7 +86,3 @@ class Cohere2MoE(Conversion):
             metadata["expert_shared_count"] = n_shared
             metadata["expert_shared_feed_forward_length"] = n_shared * c.need("intermediate_size")
         return metadata
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if not name.endswith(".bias"):
-            yield from super().convert(name, tensor)

@@ -9,7 +9,6 @@ from pumice.plugin.convert import (
     MOST_LAYERS,
     SIGMOID,
     Conversion,
-    ConvertError,
     Folder,
     HFConfig,
     LazyTensor,
@@ -28,7 +27,7 @@ INDEXER = {  # hyperparameters of the indexer, which selects the attended positi
 def refuse_mscale(config: HFConfig) -> None:
     """Raise ConvertError if YaRN scales attention, which a graph of latent attention does not have."""
     if config.whole_rope.get("mscale_all_dim"):
-        raise ConvertError(f"{config.path}: unsupported 'rope_parameters': 'mscale_all_dim' is not 0")
+        raise config.unsupported(config.rope_key, "'mscale_all_dim' 0")
 
 
 class DeepSeek(Conversion):
@@ -75,10 +74,8 @@ class DeepSeek2(Conversion):
         super().check_config()
         rope = self.config.whole_rope
         if rope.get("rope_type") == "yarn" and not self.has_magnitude(rope):
-            raise ConvertError(
-                f"{self.config.path}: unsupported 'rope_parameters': YaRN scales attention by 'mscale', "
-                "'mscale_all_dim' or 'attention_factor' in a way that the architecture does not have"
-            )
+            expected = "YaRN with 'mscale', 'mscale_all_dim' and 'attention_factor' that the architecture has"
+            raise self.config.unsupported(self.config.rope_key, expected)
 
     def has_magnitude(self, rope: dict[str, Any]) -> bool:
         """Return True if the graph scales attention as YaRN's settings do: both scales are equal."""

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from pumice.plugin import GGMLType
 from pumice.plugin.convert import (
     Conversion,
-    ConvertError,
     Folder,
     HFConfig,
     LazyTensor,
@@ -132,9 +131,9 @@ def as_released(config: HFConfig) -> HFConfig:
         parts = [part.get("partial_rotary_factor", turned) for part in (main, stretched)]
         is_scaled = stretched.get("rope_type") == "yarn" and stretched.get("attention_factor") != 1.0
         if not is_plain or is_scaled or parts[0] != parts[1]:
-            raise ConvertError(
-                f"{config.path}: unsupported 'rope_parameters': 'main' must be of type 'default', 'attention_factor' "
-                "of 'compress' must be 1, and both must have one 'partial_rotary_factor'"
+            raise config.unsupported(
+                "rope_parameters",
+                "a 'main' of type 'default', a 'compress' with 'attention_factor' 1, and one 'partial_rotary_factor'",
             )
         turned = parts[0]
         if main.get("rope_theta"):

@@ -61,7 +61,10 @@ class DFlash(Conversion):
             raise ConvertError(
                 f"{folder.path}: refusing to read {self.MASK}: this format can run code; save the tensor as safetensors"
             )
+
+    def check_config(self) -> None:
         self.config = self.in_one(self.config)
+        super().check_config()
 
     @staticmethod
     def in_one(config: HFConfig) -> HFConfig:
@@ -111,6 +114,7 @@ class DFlash(Conversion):
 class DSpark(DFlash):
     """DFlash with a Markov head, whose input includes the previous token."""
 
+    needed = {"markov_head_type": "vanilla"}
     dropped = ("t2d",)
 
     @staticmethod
@@ -127,10 +131,6 @@ class DSpark(DFlash):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        if c.first("markov_head_type") not in (None, "vanilla"):
-            raise ConvertError(
-                f"{c.path}: unsupported 'markov_head_type': {c['markov_head_type']!r}, expected 'vanilla'"
-            )
         outside = "transformer_layer_config" in c or "aux_hidden_state_layer_ids" in c
         anchor = c.first("sample_from_anchor")
         return super().metadata() | {
@@ -160,6 +160,7 @@ class Gemma4DSpark(DFlash):
     }
     ROPE = {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}  # default
     hidden_act = "gelu_pytorch_tanh"
+    required = ("attention_k_eq_v",)
     needed = {"attention_k_eq_v": True, "attention_bias": False,
               "enable_moe_block": False, "markov_head_type": "vanilla"}  # fmt: skip
 
@@ -175,10 +176,6 @@ class Gemma4DSpark(DFlash):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        if not c.first("attention_k_eq_v"):
-            raise ConvertError(
-                f"{c.path}: unsupported 'attention_k_eq_v': {c.first('attention_k_eq_v')!r}, expected True"
-            )
         anchor = c.first("sample_from_anchor")
         return super().metadata() | {
             "attention.head_count_kv": c.need("num_global_key_value_heads"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, in_layers, number
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, in_layers, number
 
 
 class Dory(Conversion):
@@ -21,6 +21,7 @@ class Dory(Conversion):
         "attention.sliding_window": "sliding_window",
         "rope.dimension_count": "head_dim",
     }
+    needed = {"recurrent_kv_cache_mode": "per_loop"}
     constants = {"attention.layer_norm_rms_epsilon": 1e-6}
     renames = {r"^backbone\.": "model.", r"\.embeddings\.": ".embed_tokens.", r"\.g_proj\.": ".gate_proj."}
     more_names = {
@@ -41,8 +42,6 @@ class Dory(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c, size = self.config, 2 if self.is_split else 1
-        if c.first("recurrent_kv_cache_mode") not in (None, "per_loop"):
-            raise ConvertError(f"{c.path}: unsupported 'recurrent_kv_cache_mode': only 'per_loop'")
         return super().metadata() | {
             "input_block_count": c.need("n_input_layers", least=0) // size,
             "output_block_count": c.need("n_output_layers", least=0) // size,

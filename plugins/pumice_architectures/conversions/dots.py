@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, ConvertError, LazyTensor, layer_of
+from pumice.plugin.convert import SIGMOID, LazyTensor, layer_of
 from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 
 
@@ -50,8 +50,7 @@ class Dots3(DeepSeek2):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         for name in ("q_lora_rank", "qk_rope_head_dim"):
-            if c.first(f"swa_{name}") not in (None, c.first(name)):
-                raise ConvertError(f"{c.path}: unsupported configuration: {name!r} differs in layers with a window")
+            c.expect(f"swa_{name}", c.first(name))
         slides = [self._slides(i) for i in range(self.n_layer)]
         n_rot = c.need("qk_rope_head_dim")
         n_layer = self.n_layer + self.n_draft

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from pumice.plugin.convert import Conversion, LazyTensor
 from pumice_architectures.conversions.llama import add_space_prefix
@@ -17,6 +17,7 @@ class Ernie45(Conversion):
     needed = {"use_bias": False}
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     renames = {r"ernie\.": "model."}
+    joined: ClassVar[Mapping[str, Sequence[str]]] = {"up_gate_proj": ("gate_proj", "up_proj")}
 
     def other_metadata(self) -> dict[str, Any]:
         return add_space_prefix(self)
@@ -28,9 +29,6 @@ class Ernie45(Conversion):
             sizes = (n * self.head_dim for n in (c.need("num_attention_heads"), n_head_kv, n_head_kv))
             for part, rows in zip("qkv", tensor.split(*sizes), strict=True):
                 yield from super().convert(name.replace("qkv_proj", f"{part}_proj"), rows)
-        elif "up_gate_proj" in name:
-            for part, rows in zip(("gate", "up"), tensor.halves(), strict=True):
-                yield from super().convert(name.replace("up_gate_proj", f"{part}_proj"), rows)
         else:
             yield from super().convert(name, tensor)
 
@@ -49,6 +47,7 @@ class Ernie45MoE(Ernie45):
         "expert_shared_count": "moe_num_shared_experts",
     }
     dropped = ("model.mtp_",)
+    joined = {}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

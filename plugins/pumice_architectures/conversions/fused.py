@@ -52,21 +52,15 @@ class Baichuan(Conversion):
     architecture = "baichuan"
     vocabularies = SPM
     constants = META_LAYOUT
+    joined = {"W_pack": ("q_proj", "k_proj", "v_proj")}
+    interleaves = True
     computed = {
         "rope.dimension_count": lambda self: self.config.need("hidden_size") // self.config.need("num_attention_heads"),
     }
 
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith("self_attn.W_pack.weight"):
-            n_head = self.config.need("num_attention_heads")
-            yield from queries_keys_values(name, tensor.split(*(tensor.shape[0] // 3,) * 3), n_head, n_head)
-        else:
-            yield from super().convert(name, tensor)
-
 
 class Xverse(Baichuan):
     architecture = "xverse"
-    interleaves = True
 
 
 class MiniCPM3(Conversion):

@@ -151,11 +151,9 @@ class Gemma4Assistant(Gemma4):
 
     architecture = "gemma4-assistant"
     named_as = "gemma4"
+    unused = ("masked_embedding",)
     more_names = {"pre_projection": "nextn.pre_projection", "post_projection": "nextn.post_projection"}
 
     def metadata(self) -> dict[str, Any]:
         width = self.config.need("backbone_hidden_size")
         return super().metadata() | {"embedding_length_out": width, "nextn_predict_layers": self.n_layer}
-
-    def rename(self, name: str) -> str | None:
-        return None if "masked_embedding" in name else super().rename(name)

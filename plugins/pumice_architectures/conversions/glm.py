@@ -21,6 +21,7 @@ class ChatGLM(Conversion):
     pre_tokenizers = ["chatglm-bpe"]
     special_tokens = {"eos": END, "eot": USER, "unknown": END}
     renames = {r"^transformer\.": ""}
+    unused = (".rotary_pos_emb.inv_freq",)
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -41,9 +42,6 @@ class ChatGLM(Conversion):
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.add_bos_token": False}
-
-    def rename(self, name: str) -> str | None:
-        return None if name.endswith(".rotary_pos_emb.inv_freq") else super().rename(name)
 
 
 class Glm(ChatGLM):

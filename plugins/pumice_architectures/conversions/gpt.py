@@ -253,6 +253,7 @@ class Jais(Conversion):
     pre_tokenizers = ["jais", "gpt-2"]
     changes = {**GPT2.changes, ".c_fc2.weight": LazyTensor.transpose}
     SLOPES = "relative_pe.slopes"
+    unused = (".attn.bias", SLOPES)
 
     def metadata(self) -> dict[str, Any]:
         n_head, slope = self.config.need("n_head"), None
@@ -261,9 +262,6 @@ class Jais(Conversion):
             slope = float(slopes.read().flat[0])
         bias = -round(math.log2(slope) * 2 ** math.floor(math.log2(n_head))) if slope else 8
         return super().metadata() | {"attention.max_alibi_bias": float(bias)}
-
-    def rename(self, name: str) -> str | None:
-        return None if name.endswith((".attn.bias", self.SLOPES)) else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         c = self.config

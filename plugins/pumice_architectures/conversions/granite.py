@@ -76,6 +76,7 @@ class Granite(Llama):
     }
     without = ("attention.key_length", "attention.value_length")
     dropped: tuple[str, ...] = ("encoder.",)
+    unused: tuple[str, ...] = ("image_", "layerwise_projectors", "spatial_projectors")
 
     @property
     def head_dim(self) -> int:
@@ -91,10 +92,6 @@ class Granite(Llama):
         for number, stream in enumerate(streams[1:], 1):
             numbers[stream.layer] = number
         return metadata | {"deepstack_mapping": numbers}
-
-    def rename(self, name: str) -> str | None:
-        other = ("image_", "layerwise_projectors", "spatial_projectors")
-        return None if any(part in name for part in other) else super().rename(name)
 
 
 class GraniteMoE(Granite):
@@ -146,7 +143,7 @@ class GraniteSWA(Granite):
         }
         if thetas := set(c.first("layer_rope_theta") or ()):
             if len(thetas) > 1 or not all(thetas):
-                raise ConvertError(f"{c.path}: unsupported 'layer_rope_theta': it differs between layers")
+                raise c.unsupported("layer_rope_theta", "the same base in all layers")
             metadata["rope.freq_base"] = float(thetas.pop())
         if c.first("no_rope_layers"):
             metadata["attention.rope_pattern"] = [bool(has_rope) for has_rope in c["no_rope_layers"]]
@@ -166,6 +163,7 @@ class GraniteHybrid(GraniteMoE):
     """Granite 4: Mamba 2, with attention in some layers; without Mamba layers the model is Granite."""
 
     architecture = "granitehybrid"
+    renames = GraniteMoE.renames | {r"\.dt_bias$": ".dt_proj.bias"}
     has_rope = False
     """True if attention turns queries and keys, whatever ``config.json`` says."""
 
@@ -197,9 +195,7 @@ class GraniteHybrid(GraniteMoE):
         has_states = self.architecture == "granitehybrid"
         rope = self.has_rope or c.first("position_embedding_type") == "rope"
         if not rope and not has_states:
-            raise ConvertError(
-                f"{c.path}: unsupported 'position_embedding_type': without Mamba layers it must be 'rope'"
-            )
+            raise c.unsupported("position_embedding_type", "'rope' in a model without Mamba layers")
         n_head_kv = c.need("num_key_value_heads")
         attention = set(self.attention_layers)
         metadata = super().metadata() | {
@@ -225,10 +221,6 @@ class GraniteHybrid(GraniteMoE):
             yield from mamba2_tensor(self, name, tensor, self.n_group)
         else:
             yield from super().convert(name, tensor)
-
-    def rename(self, name: str) -> str | None:
-        new_name = super().rename(name)
-        return new_name and new_name.replace(".dt_bias", ".dt_proj.bias")
 
 
 class Bamba(GraniteHybrid):

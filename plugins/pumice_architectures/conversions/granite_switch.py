@@ -17,7 +17,7 @@ class GraniteSwitch(GraniteMoE):
     architecture = "graniteswitch"
     named_as = "granite"
     dropped = (*GraniteMoE.dropped, "model.switch.", "switch.", "lm_head.")
-    BUFFERS = ("adapter_token_ids", "control_to_substitute_lut")
+    unused = (*GraniteMoE.unused, "adapter_token_ids", "control_to_substitute_lut")
     # Module -> the parts of its name.
     PARTS = {
         "self_attn.qkv_proj": ("attn_q", "attn_k", "attn_v"),
@@ -45,9 +45,6 @@ class GraniteSwitch(GraniteMoE):
             "adapters.router_gain": number(c, "control_token_gain") if c.first("control_token_gain") else 15.0,
         }
         return metadata | ({} if c.first("num_local_experts") else {"expert_used_count": 0})
-
-    def rename(self, name: str) -> str | None:
-        return None if name.endswith(self.BUFFERS) else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         module = next((module for module in self.PARTS if f".{module}." in name), None)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pumice.plugin.convert import (
     MOST_LAYERS,
-    ConvertError,
     Folder,
     GGMLType,
     HFConfig,
@@ -39,10 +38,7 @@ class Whisper(ProjectorConversion):
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.config = folder.config
-        values = folder.config.get(self.encoder_key)
-        if not isinstance(values, dict):
-            raise ConvertError(f"{folder.config.path}: {self.encoder_key!r} is missing; the model takes no sound")
-        self.audio = HFConfig(folder.config.path, values)
+        self.audio = self.config.section(self.encoder_key, "the model takes no sound")
         self.n_layer = self.audio.need(*self.layer_keys, most=MOST_LAYERS)
 
     def metadata(self) -> dict[str, Any]:
@@ -51,7 +47,7 @@ class Whisper(ProjectorConversion):
 
     def of_audio(self) -> dict[str, Any]:
         """Return the keys ``clip.audio.*`` without that prefix."""
-        self.check_activation(self.audio, self.encoder_key, "gelu")
+        self.audio.expect_activation("gelu")
         return {
             "projection_dim": self.projection_dim(),
             "embedding_length": self.audio.need("d_model", "hidden_size"),
@@ -135,7 +131,7 @@ class Qwen25Omni(Qwen25VL):
     projector_type = "qwen2.5o"
     prefixes = ("visual.", "audio_tower.")
     more_names: ClassVar[dict[str, str]] = {**Qwen25VL.more_names, "audio_tower.proj": "mm.a.fc"}
-    UNUSED = "audio_tower.audio_bos_eos_token."
+    unused = ("audio_tower.audio_bos_eos_token.",)
 
     def __init__(self, folder: Folder) -> None:
         take_thinker(folder)
@@ -153,8 +149,7 @@ class Qwen25Omni(Qwen25VL):
         return int(self.config.get("position_id_per_seconds", 25))
 
     def rename(self, name: str) -> str | None:
-        name = name.removeprefix("thinker.").removeprefix("model.")
-        return None if name.startswith(self.UNUSED) else super().rename(name)
+        return super().rename(name.removeprefix("thinker."))
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.startswith("audio_tower.") and name.endswith(("conv1.bias", "conv2.bias")):
@@ -196,7 +191,7 @@ class Qwen3Omni(Qwen3VL):
         return super().of_vision() | {"block_count": n_layer, "is_deepstack_layers": flags}
 
     def rename(self, name: str) -> str | None:
-        return super().rename(name.removeprefix("thinker.").removeprefix("model."))
+        return super().rename(name.removeprefix("thinker."))
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.startswith("audio_tower."):
@@ -220,9 +215,7 @@ class SoundBeside(ProjectorConversion):
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
-        values = self.config.get(self.sound_key)
-        assert isinstance(values, dict)
-        self.audio = HFConfig(self.config.path, values)
+        self.audio = self.config.section(self.sound_key)
         self.n_sound_layers = self.audio.need(self.layers_key, most=MOST_LAYERS)
         self.n_layer = max(self.n_layer, self.n_sound_layers)  # for names of both
 
@@ -276,20 +269,16 @@ class Dots3Note(SoundBeside, DotsOCR):
     n_embd_key = "embed_dim"
 
     def __init__(self, folder: Folder) -> None:
-        audio = folder.config.get(self.sound_key)
-        whisper = audio.get("whisper_config") if isinstance(audio, dict) else None
-        if not isinstance(audio, dict) or not isinstance(whisper, dict):
-            raise ConvertError(f"{folder.config.path}: 'audio_config' or its 'whisper_config' is missing")
-        names = {"encoder_layers": "num_hidden_layers"}
-        flat = {**audio, **{names.get(name, name): value for name, value in whisper.items()}}
-        folder.config = folder.config | {self.sound_key: flat}
+        audio, names = folder.config.section(self.sound_key), {"encoder_layers": "num_hidden_layers"}
+        whisper = {names.get(name, name): value for name, value in audio.section("whisper_config").items()}
+        folder.config |= {self.sound_key: {**audio, **whisper}}
         super().__init__(folder)
         self._check_rope()
 
     def _check_rope(self) -> None:
         rope = self.audio.first("rope_parameters") or {}
         if rope.get("partial_rotary_factor", 0.5) != 0.5 or rope.get("rope_theta", 10000.0) != 10000.0:
-            raise ConvertError(f"{self.config.path}: 'rope_parameters' of sound are {rope!r}, expected half of a head")
+            raise self.audio.unsupported("rope_parameters", "half of a head, with the base 10000")
 
     @cached_property
     def processor(self) -> Mapping[str, Any]:
@@ -313,7 +302,7 @@ class Dots3Note(SoundBeside, DotsOCR):
         merge = values.pop("projector.scale_factor")
         counts = self.vision.first("pyramid_num_routed")
         if not isinstance(counts, list) or not all(isinstance(n, int) for n in counts):
-            raise ConvertError(f"{self.config.path}: 'pyramid_num_routed' is {counts!r}, expected numbers of experts")
+            raise self.vision.unsupported("pyramid_num_routed", "numbers of experts")
         return values | {
             "spatial_merge_size": merge,
             "expert_count_per_layer": [max(n, 0) for n in counts],
@@ -422,6 +411,7 @@ class NemotronOmni(SoundBeside, NemotronV2VL):
     sound_key = "sound_config"
     of_images = NemotronV2VL
     prefixes = (*NemotronV2VL.prefixes, "sound_encoder.", "sound_projection.")
+    unused = (*NemotronV2VL.unused, "num_batches")
     more_names: ClassVar[dict[str, str]] = {
         **NemotronV2VL.more_names,
         **{f"sound_encoder.encoder.subsampling.layers.{i}": f"a.conv1d.{i}" for i in (0, 2, 3, 5, 6)},
@@ -457,9 +447,6 @@ class NemotronOmni(SoundBeside, NemotronV2VL):
             "subsampling_factor": self.audio.need("subsampling_factor"),
             "conv_kernel_size": self.audio.need("conv_kernel_size"),
         }
-
-    def rename(self, name: str) -> str | None:
-        return None if "num_batches" in name else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if not name.startswith("sound_"):
@@ -532,13 +519,11 @@ class GLMASR(Stacked):
         "audio_encoder.adapting.0": "mm.a.mlp.1",
         "audio_encoder.adapting.2": "mm.a.mlp.2",
     }
+    unused = ("audio_encoder.proj.",)
     TEXTS = "audio_encoder.audio_bos_eos_token."
 
     def stack_factor(self) -> int:
         return self.config.need("merge_factor")
-
-    def rename(self, name: str) -> str | None:
-        return None if name.startswith("audio_encoder.proj.") else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.startswith(self.TEXTS):
@@ -552,10 +537,7 @@ class Conformer(Whisper):
     """A conformer, whose batch normalizations become factors and summands."""
 
     NORM_EPSILON = 1e-5
-    UNUSED = ("attention_dists", "num_batches_tracked")
-
-    def rename(self, name: str) -> str | None:
-        return None if any(part in name for part in self.UNUSED) else super().rename(name)
+    unused = ("attention_dists", "num_batches_tracked")
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if ".conv.batch_norm." not in name:
@@ -616,13 +598,11 @@ class GraniteSpeech(Conformer):
     encoder_key = "encoder_config"
     layer_keys = ("num_layers",)
     prefixes = ("encoder.", "projector.")
+    joined = {".to_kv.": (".to_k.", ".to_v.")}
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
-        projector = folder.config.get("projector_config")
-        if not isinstance(projector, dict):
-            raise ConvertError(f"{folder.config.path}: 'projector_config' is missing")
-        self.projector = HFConfig(folder.config.path, projector)
+        self.projector = self.config.section("projector_config")
 
     def of_audio(self) -> dict[str, Any]:
         width = self.audio.need("hidden_dim")
@@ -645,9 +625,6 @@ class GraniteSpeech(Conformer):
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(".rel_pos_emb.weight"):
             yield f"a.blk.{name.split('.')[2]}.attn_rel_pos_emb", tensor
-        elif name.endswith(".to_kv.weight"):
-            for part, rows in zip("kv", tensor.halves(), strict=True):
-                yield self.names(name.replace("to_kv", f"to_{part}")), rows
         elif name.endswith(("up_conv.weight", "down_conv.weight", "depth_conv.conv.weight")):
             yield self.names(name), tensor.squeeze()
         else:

@@ -61,7 +61,7 @@ class MiMoSound(MiMoVL):
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         self.tokenizer = HFConfig(folder.path / CONFIG, folder.json(CONFIG))
-        self.audio = HFConfig(folder.config.path, dict(folder.config["audio_config"]))
+        self.audio = self.config.section("audio_config")
         self.n_sound_layers = self.tokenizer.need("encoder_layers", most=MOST_LAYERS)
         n_local = self.audio.need("input_local_layers", most=MOST_LAYERS)
         self.n_layer = max(self.n_layer, self.n_sound_layers, n_local)  # for names of all
@@ -78,7 +78,7 @@ class MiMoSound(MiMoVL):
         c, n_layer = self.tokenizer, self.n_sound_layers
         window, period = c.first("encoder_attn_window_size"), int(c.first("swa_per_block") or 1)
         if not isinstance(window, list) or not window or not isinstance(window[0], int):
-            raise ConvertError(f"{c.path}: 'encoder_attn_window_size' is {window!r}, expected a list of sizes")
+            raise c.unsupported("encoder_attn_window_size", "a list of sizes")
         slides = [bool(c.first("hybrid_attention")) and i % period < period - 1 for i in range(n_layer)]
         keys = {
             "projector_type": "mimo_audio",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, number
+from pumice.plugin.convert import Conversion, Folder, number
 
 
 class HRMText(Conversion):
@@ -15,9 +14,11 @@ class HRMText(Conversion):
     architecture = "hrm_text"
     named_as = "llama"
     flags = {"hrm.prefix_lm": "prefix_lm"}
-    FUSED = {
-        "attn.gqkv_proj.weight": ("attn_gate", "attn_q", "attn_k", "attn_v"),
-        "mlp.gate_up_proj.weight": ("ffn_gate", "ffn_up"),
+    renames = {r"\.attn\.": ".self_attn."}
+    joined = {"gqkv_proj": ("gate_proj", "q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+    more_names = {
+        "model.layers.{}.self_attn.gate_proj.weight": "blk.{}.attn_gate.weight",
+        "model.z_L_init": "hrm.z_l_init",
     }
 
     def __init__(self, folder: Folder) -> None:
@@ -45,14 +46,3 @@ class HRMText(Conversion):
         if new_name and (match := re.match(r"model\.([LH])_module\.layers\.(\d+)\.(.*)", new_name)):
             return f"model.layers.{int(match[2]) + self.n_stack * (match[1] == 'H')}.{match[3]}"
         return new_name
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        parts = next((parts for end, parts in self.FUSED.items() if name.endswith(end)), ())
-        if name == "model.z_L_init":
-            yield "hrm.z_l_init", tensor
-        elif parts:
-            rows = tensor.split(*(tensor.shape[0] // len(parts),) * len(parts))
-            for part, values in zip(parts, rows, strict=True):
-                yield f"blk.{layer_of(name)}.{part}.weight", values
-        else:
-            yield from super().convert(name.replace(".attn.", ".self_attn."), tensor)

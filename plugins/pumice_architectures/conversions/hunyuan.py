@@ -9,7 +9,6 @@ from pumice.plugin.convert import (
     FLOAT32,
     SIGMOID,
     Conversion,
-    ConvertError,
     Folder,
     LazyTensor,
     layer_of,
@@ -38,7 +37,7 @@ class HunyuanMoE(Conversion):
         for key, name in self.FIRST.items():
             values = c.first(name)
             if isinstance(values, list) and len(set(values)) > 1:
-                raise ConvertError(f"{c.path}: unsupported configuration: {name!r} differs between layers")
+                raise c.unsupported(name, "the same number in all layers")
             metadata[key] = values[0] if isinstance(values, list) else values
         return metadata | dynamic_rope(self)
 

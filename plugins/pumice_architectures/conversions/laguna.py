@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, Conversion, ConvertError, leading_dense_layers, sliding_layers
+from pumice.plugin.convert import SIGMOID, Conversion, leading_dense_layers, sliding_layers
 
 PERIOD = 4  # layers; the first of each period has no window (not stored in GGUF)
 
@@ -33,7 +33,7 @@ class Laguna(Conversion):
         c = self.config
         slides = sliding_layers(c)
         if slides and slides != [i % PERIOD != 0 for i in range(self.n_layer)]:
-            raise ConvertError(f"{c.path}: unsupported 'layer_types': only every {PERIOD}th layer may lack a window")
+            raise c.unsupported("layer_types", f"windows in all layers but the first of each {PERIOD}")
         metadata = super().metadata() | {
             "attention.head_count": c.first("num_attention_heads_per_layer")
             or [c.need("num_attention_heads")] * self.n_layer,

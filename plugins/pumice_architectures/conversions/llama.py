@@ -128,7 +128,7 @@ class SmolLM3(Llama):
     def metadata(self) -> dict[str, Any]:
         turned = self.config.first("no_rope_layers")  # 1 for a layer with RoPE
         if turned and turned != [int(i % 4 < 3) for i in range(self.n_layer)]:
-            raise ConvertError(f"{self.config.path}: unsupported 'no_rope_layers': every fourth layer must lack RoPE")
+            raise self.config.unsupported("no_rope_layers", "RoPE in all layers but every fourth")
         return super().metadata()
 
 
@@ -223,9 +223,7 @@ class Llama4(Llama):
 
     def metadata(self) -> dict[str, Any]:
         metadata, c = super().metadata(), self.config
-        needed = c.first("num_local_experts") != N_EXPERT_MAVERICK
-        if c.get("use_qk_norm", needed) is not needed:
-            raise ConvertError(f"{c.path}: unsupported 'use_qk_norm': {not needed}, expected {needed}")
+        c.expect("use_qk_norm", c.first("num_local_experts") != N_EXPERT_MAVERICK)
         kinds = c.first("layer_types")
         if kinds and all(kind == "full_attention" for kind in kinds):
             metadata["attention.sliding_window"] = 0
@@ -248,10 +246,8 @@ class Apertus(Llama):
     required = ("rope_theta",)
     hidden_act = "xielu"
     interleaves = False
+    unused = (".act_fn.",)
     CONSTANTS = ("alpha_n", "alpha_p", "beta", "eps")
-
-    def rename(self, name: str) -> str | None:
-        return None if ".act_fn." in name else super().rename(name)
 
     def other_metadata(self) -> dict[str, Any]:
         tensors = {name.replace("language_model.", ""): tensor for name, tensor in self.folder.tensors.items()}

@@ -38,9 +38,7 @@ class Mamba(Conversion):
         n_inner = c.first("intermediate_size", "d_inner") or 2 * n_embd
         is_falcon = c.get("model_type") == "falcon_mamba"
         if n_inner != 2 * n_embd:
-            raise ConvertError(
-                f"{c.path}: 'intermediate_size' is {n_inner}, expected twice 'hidden_size': {2 * n_embd}"
-            )
+            raise c.unsupported("intermediate_size", f"twice 'hidden_size': {2 * n_embd}")
         return {
             "context_length": ANY_CONTEXT,
             "embedding_length": n_embd,
@@ -60,7 +58,7 @@ def check_steps(config: HFConfig) -> None:
     """Raise ConvertError if time steps are limited, which no graph does."""
     least, most = config.first("time_step_limit") or (0.0, math.inf)
     if least or most not in (math.inf, {"__float__": "Infinity"}):
-        raise ConvertError(f"{config.path}: unsupported 'time_step_limit': {[least, most]}, expected [0, Infinity]")
+        raise config.unsupported("time_step_limit", "[0, Infinity]")
 
 
 class Mamba2(Conversion):
@@ -158,7 +156,7 @@ class FalconH1(Mamba2):
     def check_config(self) -> None:
         super().check_config()
         if self.config.first("mamba_rms_norm") and self.config.get("mamba_norm_before_gate", True):
-            raise ConvertError(f"{self.config.path}: unsupported 'mamba_norm_before_gate': True, expected False")
+            raise self.config.unsupported("mamba_norm_before_gate", "False")
 
     def _multipliers(self) -> dict[str, tuple[float, ...]]:
         """Return multipliers by part of a tensor's name; the first match applies."""
@@ -206,7 +204,7 @@ class XLSTM(Conversion):
     """xLSTM with a matrix for each projection."""
 
     architecture = "xlstm"
-    needed = {"use_bias": False, "eps": 1e-6}
+    needed = {"use_bias": False, "eps": 1e-6, "weight_mode": "single", "add_out_norm": True}
     named_as = "llama"
     pre_tokenizers = ["gpt-2"]
     integers = {"vocab_size": "vocab_size", "attention.head_count": "num_heads"}
@@ -228,8 +226,6 @@ class XLSTM(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c, shapes = self.config, {name: tensor.shape for name, tensor in self.folder.tensors.items()}
-        if c.first("weight_mode") not in (None, "single") or not c.first("add_out_norm"):
-            raise ConvertError(f"{c.path}: only 'weight_mode': 'single' with 'add_out_norm' is supported")
         first, n_head = "backbone.blocks.0.", c.need("num_heads")
         sizes = {
             "attention.key_length": ("mlstm_layer.k", n_head),

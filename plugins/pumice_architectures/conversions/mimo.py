@@ -31,8 +31,7 @@ class MiMo2(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         for name in ("head_dim", "num_attention_heads", "v_head_dim"):
-            if c.first(f"swa_{name}") not in (None, c.first(name)):
-                raise ConvertError(f"{c.path}: unsupported configuration: {name!r} differs in layers with a window")
+            c.expect(f"swa_{name}", c.first(name))
         slides = [int(slides_here) for slides_here in c.first("hybrid_layer_pattern") or ()] + [1] * self.n_draft
         of_kind = (c.need("num_key_value_heads"), c.need("swa_num_key_value_heads"))
         return super().metadata() | {

@@ -100,6 +100,9 @@ class MiniMaxM3(MiniMaxM2):
         "block_size": ("sparse_block_size", "index_block_size"),
         "local_blocks": ("sparse_local_block", "index_local_blocks"),
     }
+    joined = {
+        f"{block}.gate_up_proj": (f"{block}.gate_proj", f"{block}.up_proj") for block in ("mlp", "shared_experts")
+    }
     changes = {"norm.weight": lambda norm: norm + 1.0}
 
     def metadata(self) -> dict[str, Any]:
@@ -114,8 +117,4 @@ class MiniMaxM3(MiniMaxM2):
         }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if ".gate_up_proj" not in name or ".experts." in name:
-            yield from packed_experts(self, name, tensor)
-            return
-        for part, half in zip(("gate", "up"), tensor.halves(), strict=True):
-            yield from super().convert(name.replace("gate_up", part), half)
+        yield from packed_experts(self, name, tensor)

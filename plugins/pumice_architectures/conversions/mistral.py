@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of, leading_dense_layers
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, leading_dense_layers
 from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 from pumice_architectures.conversions.llama import Mistral
 
@@ -34,6 +34,7 @@ class MistralLarge4(DeepSeek2):
     """The text model of Mistral Large 4; factors of rotary frequencies are learned."""
 
     architecture = "mistral-large4"
+    required = ("rope_parameters",)
     inner_eps = None
     named_as = "glm-dsa"
     vocabularies = ["bpe", "tekken"]
@@ -75,10 +76,8 @@ class MistralLarge4(DeepSeek2):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        if c.first("rope_parameters") is None:
-            raise ConvertError(f"{c.path}: 'rope_parameters' is missing")
-        if (kind := c.whole_rope.get("rope_type")) not in ("default", "yarn"):
-            raise ConvertError(f"{c.path}: unsupported 'rope_parameters': 'rope_type' is {kind!r}, expected 'yarn'")
+        if c.whole_rope.get("rope_type") not in ("default", "yarn"):
+            raise c.unsupported(c.rope_key, "'rope_type' 'yarn'")
         return super().metadata() | {
             "attention.rope_pattern": [self._has_positions(i) for i in range(self.n_layer)],
             "attention.indexer.types": [int(kind == "full") for kind in c["indexer_types"]],
@@ -107,10 +106,8 @@ class Mistral3(Mistral):
     def made_for(cls, folder: Folder) -> Conversion:
         return Mistral4(folder) if folder.config.get("model_type") == "mistral4" else cls(folder)
 
-    def check_config(self) -> None:
-        super().check_config()
-        if self.config.get("model_type") == "ministral3" and "rope_theta" not in self.config.whole_rope:
-            raise ConvertError(f"{self.config.path}: 'rope_theta' is missing")
+    def required_keys(self) -> tuple[str, ...]:
+        return ("rope_theta",) if self.config.get("model_type") == "ministral3" else ()
 
     def metadata(self) -> dict[str, Any]:
         metadata = super().metadata()

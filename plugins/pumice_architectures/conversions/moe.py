@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, ConvertError, LazyTensor, in_layers, sliding_layers
+from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, LazyTensor, in_layers, sliding_layers
 
 
 class DBRX(Conversion):
@@ -17,12 +17,10 @@ class DBRX(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        ffn, attention = c["ffn_config"], c["attn_config"]
-        activation = (ffn.get("ffn_act_fn") or {}).get("name", "silu")
-        if ffn.get("moe_normalize_expert_weights", 1) != 1 or activation != "silu":
-            raise ConvertError(
-                f"{c.path}: unsupported 'ffn_config': 'moe_normalize_expert_weights' must be 1, and SiLU"
-            )
+        ffn, attention = c.section("ffn_config"), c["attn_config"]
+        ffn.expect("moe_normalize_expert_weights", 1)
+        if (ffn.get("ffn_act_fn") or {}).get("name", "silu") != "silu":
+            raise ffn.unsupported("ffn_act_fn", "'silu'")
         return {
             "block_count": self.n_layer,
             "context_length": c.need("max_seq_len"),
@@ -142,19 +140,13 @@ class JetMoE(Conversion):
         "rope.dimension_count": "kv_channels",
     }
     renames = {r"(mlp|experts)\.bias$": r"\1.output.bias"}
+    joined = {"kv_proj": ("k_proj", "v_proj")}
     more_names = in_layers("model.layers.{}.", "blk.{}.", {
         "self_attention.experts.router.layer": "attn_gate_inp", "self_attention.experts.input_linear": "attn_q_exps",
         "self_attention.experts.output_linear": "attn_output_exps", "self_attention.experts.output": "attn_output",
         "self_attention.k_proj": "attn_k", "self_attention.v_proj": "attn_v", "mlp.router.layer": "ffn_gate_inp",
         "mlp.input_linear": "ffn_gate_up_exps", "mlp.output_linear": "ffn_down_exps", "mlp.output": "ffn_down",
     })  # fmt: skip
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if name.endswith("kv_proj.weight"):
-            for part, half in zip("kv", tensor.halves(), strict=True):
-                yield from super().convert(name.replace("kv_proj", f"{part}_proj"), half)
-        else:
-            yield from super().convert(name, tensor)
 
 
 class Maple(Conversion):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pumice.plugin.convert import QUERIES, Conversion, ConvertError, LazyTensor, layer_of, number, sliding_layers
+from pumice.plugin.convert import QUERIES, Conversion, LazyTensor, layer_of, number, sliding_layers
 
 
 class MuseGlimmer(Conversion):
@@ -29,7 +29,7 @@ class MuseGlimmer(Conversion):
         c = self.config
         turned = [bool(theta) for theta in c.first("layer_rope_theta") or ()]
         if turned not in ([], sliding_layers(c)) or c.whole_rope.get("rope_type") not in (None, "default"):
-            raise ConvertError(f"{c.path}: unsupported RoPE: only sliding layers have it, and it has no scaling")
+            raise c.unsupported("layer_rope_theta", "RoPE in sliding layers alone, without scaling")
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(QUERIES[0]):  # the constant factor becomes the norm's weight

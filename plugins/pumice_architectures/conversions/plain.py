@@ -170,13 +170,11 @@ class Talkie(Conversion):
     constants = {"attention.layer_norm_rms_epsilon": 2.0**-23}
     GAINS = {"attn_gain.a_g": "attn_output.scale", "mlp_gain.a_g": "ffn_down.scale"}
     LOGIT_GAIN = "lm_head_gain.w_g"
+    unused = (LOGIT_GAIN,)
 
     def metadata(self) -> dict[str, Any]:
         gain = self.folder.tensors.get(self.LOGIT_GAIN)
         return super().metadata() | ({} if gain is None else {"logit_scale": float(gain.read().flat[0])})
-
-    def rename(self, name: str) -> str | None:
-        return None if name == self.LOGIT_GAIN else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         for part, new in self.GAINS.items():

@@ -195,11 +195,9 @@ class GroveMoE(Qwen2MoE):
 
     architecture = "grovemoe"
     needed = {"norm_topk_prob": True}
+    unused = (".expert_bias",)
     constants = {"experts_per_group": 2, "expert_group_scale": 0.05}
     computed = {"expert_chunk_feed_forward_length": lambda self: self.config.first("head_dim") or 128}
-
-    def rename(self, name: str) -> str | None:
-        return None if name.endswith(".expert_bias") else super().rename(name)
 
 
 class LLaDAMoE(Qwen2MoE):

@@ -33,6 +33,7 @@ class Qwen4Exp(Qwen35MoE):
     needed = {"attention_bias": False, "norm_topk_prob": True}
     named_as = "qwen35moe"
     dropped = ("mtp",)
+    unused = (".ple_embedding.",)
     integers = Qwen35MoE.integers | {
         "hyper_connection.count": "hc_count",
         "hyper_connection.low_rank": "hc_lowrank",
@@ -54,8 +55,9 @@ class Qwen4Exp(Qwen35MoE):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        if (gate := c.first("output_gate_type", "hidden_act")) != "sigmoid":
-            raise ConvertError(f"{c.path}: unsupported 'output_gate_type': {gate!r}, expected 'sigmoid'")
+        key = "hidden_act" if c.first("output_gate_type") is None else "output_gate_type"
+        if c.get(key) != "sigmoid":
+            raise c.unsupported(key, "'sigmoid'")
         metadata, size = super().metadata(), c.need("indexer_compress_ratio")
         metadata["attention.compress_ratios"] = [
             0 if is_recurrent else size for is_recurrent in metadata["attention.recurrent_layers"]
@@ -95,9 +97,6 @@ class Qwen4Exp(Qwen35MoE):
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         if self.config.first("ple_layer_ids"):
             yield "per_layer_token_embd.weight", concatenate(self._table())
-
-    def rename(self, name: str) -> str | None:
-        return None if ".ple_embedding." in name else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("indexer.index_qk_proj.weight"):

@@ -9,7 +9,6 @@ import numpy as np
 
 from pumice.plugin.convert import (
     Conversion,
-    ConvertError,
     Folder,
     HFConfig,
     LazyTensor,
@@ -37,10 +36,7 @@ class Qwen3TTS(Qwen3):
     EMBEDDINGS = ("model.text_embedding.", "model.codec_embedding.", "text_projection.")
 
     def __init__(self, folder: Folder) -> None:
-        talker = folder.config.first("talker_config")
-        if not isinstance(talker, dict):
-            raise ConvertError(f"{folder.config.path}: 'talker_config' is missing")
-        folder.config = folder.config | talker
+        folder.config |= folder.config.section("talker_config")
         super().__init__(folder)
         self.n_text, self.n_sound = self.config.need("text_vocab_size"), self.config.need("vocab_size")
 
@@ -72,9 +68,7 @@ class Qwen3TTS(Qwen3):
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         tensors, activation = self.folder.tensors, self.config.first("hidden_act")
         if activation not in ACTIVATIONS:
-            raise ConvertError(
-                f"{self.config.path}: unsupported 'hidden_act': {activation!r}, expected 'silu' or 'relu'"
-            )
+            raise self.config.unsupported("hidden_act", "'silu' or 'relu'")
         text, sound = (tensors[f"talker.model.{kind}_embedding.weight"] for kind in ("text", "codec"))
         parts = [f"{layer}.{side}" for layer in ("linear_fc1", "linear_fc2") for side in ("weight", "bias")]
 
@@ -97,6 +91,7 @@ class PocketTTS(Conversion):
     FIRST, VOICE, INPUT = "flow_lm.bos_emb", "flow_lm.bos_before_voice", "flow_lm.input_linear.weight"
     EMBEDDINGS = "flow_lm.conditioner.embed.weight"
     LAYER = "flow_lm.transformer.layers."
+    joined = {"self_attn.in_proj": ("self_attn.q", "self_attn.k", "self_attn.v")}
     more_names = {"flow_lm.out_norm": "output_norm"} | in_layers(f"{LAYER}{{}}.", "blk.{}.", {
         "norm1": "attn_norm", "norm2": "ffn_norm", "self_attn.out_proj": "attn_output", "linear1": "ffn_up",
         "linear2": "ffn_down", "self_attn.q": "attn_q", "self_attn.k": "attn_k", "self_attn.v": "attn_v",
@@ -134,9 +129,6 @@ class PocketTTS(Conversion):
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name == self.EMBEDDINGS:
             yield "token_embd.weight", concatenate([tensor, *self._learned(tensor.shape[1])])
-        elif "self_attn.in_proj" in name:
-            for part, rows in zip("qkv", tensor.split(*(3 * [tensor.shape[0] // 3])), strict=True):
-                yield self.names(name.replace("in_proj", part)), rows
         else:
             yield from super().convert(name, tensor)
 
@@ -162,19 +154,16 @@ class WavTokenizer(Conversion):
     }
     numbers = {"attention.group_norm_epsilon": "group_norm_epsilon"}
     constants = {"attention.causal": False}
+    unused = ("codebook.cluster_size", "codebook.embed_avg", "codebook.inited")
     float32 = {f"posnet.{i}.norm{j}" for i in range(6) for j in (1, 2)}
 
     def metadata(self) -> dict[str, Any]:
-        parts = {name: HFConfig(self.config.path, self.config[name]) for name in ("posnet", "convnext")}
+        parts = {name: self.config.section(name) for name in ("posnet", "convnext")}
         return super().metadata() | {
             f"{name}.{key}": part.need(said)
             for name, part in parts.items()
             for key, said in (("embedding_length", "n_embd"), ("block_count", "n_layer"))
         }
-
-    def rename(self, name: str) -> str | None:
-        unused = ("codebook.cluster_size", "codebook.embed_avg", "codebook.inited")
-        return None if name.endswith(unused) else super().rename(name)
 
 
 class LFM25AudioTokenizer(LFM2):

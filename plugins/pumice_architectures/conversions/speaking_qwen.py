@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion, stack
+from pumice.plugin.convert import ConvertError, Folder, GGMLType, LazyTensor, ProjectorConversion, stack
 
 N_OTHERS = 15  # codes of a frame behind the first
 N_BLOCKS, VOICE_WIDTH, N_MELS = 3, 1536, 128  # of the encoder of voices; it has no attention
@@ -64,11 +64,8 @@ class Qwen3TTSSpeech(ProjectorConversion):
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.config = folder, folder.config
-        talker = self.config.first("talker_config")
-        if not isinstance(talker, dict) or not isinstance(talker.get("code_predictor_config"), dict):
-            raise ConvertError(f"{self.config.path}: 'talker_config' with a 'code_predictor_config' is missing")
-        self.talker = HFConfig(self.config.path, talker)
-        self.predictor = HFConfig(self.config.path, talker["code_predictor_config"])
+        self.talker = self.config.section("talker_config")
+        self.predictor = self.talker.section("code_predictor_config")
         if not folder.has(WEIGHTS):
             raise ConvertError(f"{folder.path / WEIGHTS}: the file is missing; it has the codec")
         self.n_layer = self.predictor.need("num_hidden_layers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, number
+from pumice.plugin.convert import Conversion, LazyTensor, number
 
 SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 
@@ -23,7 +23,7 @@ class T5(Conversion):
         block = str(c.first("feed_forward_proj") or "relu")
         activation, expected = str(c.first("dense_act_fn") or block), "gelu" if block.startswith("gated-") else "relu"
         if not activation.removeprefix("gated-").startswith(expected):
-            raise ConvertError(f"{c.path}: unsupported 'dense_act_fn': {activation!r}, expected {expected!r}")
+            raise c.unsupported("dense_act_fn", repr(expected))
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

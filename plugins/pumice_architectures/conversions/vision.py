@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import MOST_LAYERS, ConvertError, Folder, LazyTensor, ProjectorConversion, split_qkv
+from pumice.plugin.convert import (
+    MOST_LAYERS,
+    ConvertError,
+    Folder,
+    HFConfig,
+    LazyTensor,
+    ProjectorConversion,
+    layer_of,
+)
 
 SIGLIP = {r"^vision_tower\.(?!vision_model\.)": "vision_tower.vision_model."}
 
@@ -17,20 +24,34 @@ def channels_first(tensor: LazyTensor, n: int, side: int) -> LazyTensor:
     return tensor.reshape(n, side, side, 3).transpose(0, 3, 1, 2)
 
 
+def two_frames(name: str, tensor: LazyTensor, folder: Folder) -> Iterator[tuple[str, LazyTensor]]:
+    """Yield both kernels of patches of two frames."""
+    if len(tensor.shape) != 5 or tensor.shape[2] != 2:
+        raise ConvertError(f"{folder.path}: tensor {name!r} must have two frames")
+    yield "v.patch_embd.weight", tensor[:, :, 0]
+    yield "v.patch_embd.weight.1", tensor[:, :, 1]
+
+
+def gelu_or_silu(config: HFConfig, usual: str) -> str:
+    """Return the key of the activation in ``config``, which may have either; ``usual``: the one that it may omit."""
+    activation = config.first("hidden_act") or usual
+    if activation not in ("gelu", "silu"):
+        raise config.unsupported("hidden_act", "'silu' or 'gelu'")
+    return f"use_{activation}"
+
+
 class Gemma3(ProjectorConversion):
     projector_type = "gemma3"
     renames: ClassVar[dict[str, str]] = {**SIGLIP, "_weight$": ".weight"}
     float16 = ("mm.input_projection",)
     changes = {"soft_emb_norm.weight": lambda norm: norm + 1}
+    unused = (".head.",)
 
     def of_vision(self) -> dict[str, Any]:
         values = super().of_vision()
         n_rows = math.isqrt(int(self.config.get("mm_tokens_per_image", 256)))
         merge = values["image_size"] // values["patch_size"] // max(n_rows, 1)
         return values | ({"projector.scale_factor": merge} if merge != 4 else {})
-
-    def rename(self, name: str) -> str | None:
-        return None if ".head." in name else super().rename(name)
 
 
 class Idefics3(ProjectorConversion):
@@ -58,6 +79,7 @@ class LFM2VL(ProjectorConversion):
 
     projector_type = "lfm2"
     renames = SIGLIP
+    unused = (".head.",)
     more_names: ClassVar[dict[str, str]] = {
         "multi_modal_projector.layer_norm": "mm.input_norm",
         "multi_modal_projector.linear_1": "mm.1",
@@ -68,7 +90,7 @@ class LFM2VL(ProjectorConversion):
         super().__init__(folder)
         layer = self.config.first("vision_feature_layer")
         if layer is not None and (not isinstance(layer, int) or not -self.n_layer <= layer < 0):
-            raise ConvertError(f"{self.config.path}: 'vision_feature_layer' is {layer!r}, expected -1 for the last one")
+            raise self.config.unsupported("vision_feature_layer", "-1 for the last one")
         self.n_layer += 1 + (-1 if layer is None else layer)
 
     def of_vision(self) -> dict[str, Any]:
@@ -86,10 +108,7 @@ class LFM2VL(ProjectorConversion):
         return math.isqrt(self.vision.need("num_patches")) * self.side("patch_size")
 
     def rename(self, name: str) -> str | None:
-        layer = re.search(r"vision_tower\..*encoder\.layers\.(\d+)\.", name)
-        if ".head." in name or (layer and int(layer[1]) >= self.n_layer):
-            return None
-        return super().rename(name)
+        return None if layer_of(name) >= self.n_layer else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("patch_embedding.weight"):
@@ -109,50 +128,45 @@ class Llava(ProjectorConversion):
         "multi_modal_projector.linear_2": "mm.2",
     }
     usual_eps = 1e-5
+    unused: tuple[str, ...] = ("position_ids",)
 
     @classmethod
     def made_for(cls, folder: Folder) -> ProjectorConversion:
         if cls is not Llava:
             return cls(folder)
-        vision = folder.config.get("vision_config")
-        kind = vision.get("model_type") if isinstance(vision, dict) else None
+        vision = folder.config.section("vision_config")
+        kind = vision.get("model_type")
         if kind not in ("pixtral", "clip_vision_model"):
-            raise ConvertError(f"{folder.config.path}: encoders of type {kind!r} are not supported in LLaVA")
+            raise vision.unsupported("model_type", "'pixtral' or 'clip_vision_model'")
         return Pixtral(folder) if kind == "pixtral" else cls(folder)
-
-    def rename(self, name: str) -> str | None:
-        return None if name.endswith("position_ids") else super().rename(name)
 
 
 class LlavaNext(Llava):
     """LLaVA 1.6 and Granite Vision, whose encoder is CLIP or SigLIP."""
 
     prefixes = (*Llava.prefixes, "image_newline")
+    unused = (*Llava.unused, ".head.")
     more_names: ClassVar[dict[str, str]] = {**Llava.more_names, "image_newline": "v.image_newline"}
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
-        path, kind = self.config.path, self.vision.first("model_type")
-        if kind not in ("clip_vision_model", "siglip_vision_model"):
-            raise ConvertError(f"{path}: encoders of type {kind!r} are not supported in LLaVA 1.6")
+        if (kind := self.vision.first("model_type")) not in ("clip_vision_model", "siglip_vision_model"):
+            raise self.vision.unsupported("model_type", "'clip_vision_model' or 'siglip_vision_model'")
         self.activation = "use_gelu" if kind == "siglip_vision_model" else ""
         if self.config.get("vision_feature_select_strategy", "default") != ("full" if self.activation else "default"):
-            raise ConvertError(f"{path}: 'vision_feature_select_strategy' is not supported for {kind!r}")
+            raise self.config.unsupported("vision_feature_select_strategy", f"that of {kind!r}")
 
     def of_vision(self) -> dict[str, Any]:
         layers = self.config.get("vision_feature_layer", -2)
         layers = [layers] if isinstance(layers, int) else layers
         if not isinstance(layers, list) or not all(isinstance(i, int) and abs(i) <= self.n_layer for i in layers):
-            raise ConvertError(f"{self.config.path}: 'vision_feature_layer' is {layers!r}, expected blocks")
+            raise self.config.unsupported("vision_feature_layer", "blocks")
         sizes = self.config.get("image_grid_pinpoints", [])
         return super().of_vision() | {
             "feature_layer": [i if i >= 0 else self.n_layer + 1 + i for i in layers],
             "image_grid_pinpoints": [side for size in sizes for side in size],
             "mm_patch_merge_type": "spatial_unpad",
         }
-
-    def rename(self, name: str) -> str | None:
-        return None if ".head." in name else super().rename(name)
 
 
 class JanusPro(ProjectorConversion):
@@ -166,8 +180,7 @@ class JanusPro(ProjectorConversion):
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
-        if (depth := self.vision.first("depth")) not in (None, 2):
-            raise ConvertError(f"{self.config.path}: 'depth' is {depth!r}, expected 2 linear maps")
+        self.vision.expect("depth", 2)  # linear maps
 
     def count_layers(self) -> int:
         return self.vision.need("num_hidden_layers", most=MOST_LAYERS)  # "depth" is another number
@@ -189,10 +202,7 @@ class Pixtral(ProjectorConversion):
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
-        activation = self.vision.first("hidden_act") or "gelu"
-        if activation not in ("gelu", "silu"):
-            raise ConvertError(f"{self.config.path}: 'hidden_act' is {activation!r}, expected silu or gelu")
-        self.activation = f"use_{activation}"
+        self.activation = gelu_or_silu(self.vision, "gelu")
 
     def epsilon(self) -> float:
         return 1e-5
@@ -242,6 +252,7 @@ class Qwen2VL(ProjectorConversion):
     unnamed_activation = "quick_gelu"
     prefixes: tuple[str, ...] = ("visual.",)
     more_names: ClassVar[dict[str, str]] = {"visual.merger.mlp.0": "mm.0", "visual.merger.mlp.2": "mm.2"}
+    joined: ClassVar[dict[str, tuple[str, ...]]] = {".qkv.": (".q.", ".k.", ".v.")}
     n_embd_key = "embed_dim"
 
     @classmethod
@@ -256,16 +267,7 @@ class Qwen2VL(ProjectorConversion):
     def limits(self) -> dict[str, int]:
         """Return the fewest and most pixels of an image and of a video, as far as the checkpoint has them."""
         video = self.folder.optional_json("video_preprocessor_config.json")
-        return self._limits("image", self.processor) | self._limits("video", video)
-
-    def _limits(self, kind: str, processor: Mapping[str, Any]) -> dict[str, int]:
-        size = processor.get("size")
-        size = size if isinstance(size, dict) else {}
-        limits = {}
-        for key, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-            if (n := processor.get(key, size.get(edge))) is not None:
-                limits[f"{kind}_{key}"] = (self.vision | {key: n}).need(key)
-        return limits
+        return self.pixel_limits() | self.pixel_limits("video", video)
 
     def n_ff(self) -> int:
         return self.vision.need("hidden_size")  # as llama.cpp's converter; the width is that of the tensors
@@ -275,16 +277,9 @@ class Qwen2VL(ProjectorConversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name == "visual.patch_embed.proj.weight":
-            if len(tensor.shape) != 5 or tensor.shape[2] != 2:
-                raise ConvertError(f"{self.folder.path}: tensor {name!r} must have two frames")
-            yield "v.patch_embd.weight", tensor[:, :, 0]
-            yield "v.patch_embd.weight.1", tensor[:, :, 1]
+            yield from two_frames(name, tensor, self.folder)
         else:
-            yield from self.renamed(name, tensor)
-
-    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        parts = split_qkv(name, tensor) if ".qkv." in name else [(name, tensor)]
-        yield from ((self.names(part), values) for part, values in parts)
+            yield self.names(name), tensor
 
 
 class Qwen25VL(Qwen2VL):
@@ -299,7 +294,7 @@ class Qwen25VL(Qwen2VL):
         full = self.vision.first("fullatt_block_indexes")
         pattern = full[0] + 1 if isinstance(full, list) and full and isinstance(full[0], int) else 0
         if not pattern or full != list(range(pattern - 1, self.n_layer, pattern)):
-            raise ConvertError(f"{self.config.path}: 'fullatt_block_indexes' is {full!r}, expected every n-th block")
+            raise self.vision.unsupported("fullatt_block_indexes", "every n-th block")
         window = self.vision.first("window_size") or 112
         rate = self.times_a_second()
         return (
@@ -318,6 +313,7 @@ class Exaone45(Qwen25VL):
     """EXAONE 4.5, with joined queries, keys and values."""
 
     projector_type = "exaone4_5"
+    joined = {}
 
     def of_vision(self) -> dict[str, Any]:
         return super().of_vision() | {
@@ -326,13 +322,11 @@ class Exaone45(Qwen25VL):
             "window_size": int(self.vision.first("window_size") or 112),
         }
 
-    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield self.names(name), tensor
-
 
 class Qwen3VL(Qwen25VL):
     projector_type = "qwen3vl_merger"
     activation = "use_gelu"
+    joined = {}
     more_names: ClassVar[dict[str, str]] = {
         "visual.merger.norm": "v.post_ln",
         "visual.merger.linear_fc1": "mm.0",
@@ -343,7 +337,7 @@ class Qwen3VL(Qwen25VL):
     def deep_layers(self) -> list[int]:
         layers = self.vision.first("deepstack_visual_indexes") or []
         if not all(isinstance(i, int) and 0 <= i < self.n_layer for i in layers):
-            raise ConvertError(f"{self.config.path}: 'deepstack_visual_indexes' is {layers!r}, expected layers")
+            raise self.vision.unsupported("deepstack_visual_indexes", "layers")
         return list(layers)
 
     def image_size(self) -> int:
@@ -354,12 +348,12 @@ class Qwen3VL(Qwen25VL):
         deep = self.deep_layers
         return values | ({"is_deepstack_layers": [i in deep for i in range(self.n_layer)]} if self.n_layer else {})
 
-    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.startswith("visual.deepstack_merger_list."):
             number, part = name.removeprefix("visual.deepstack_merger_list.").split(".", 1)
             yield f"v.deepstack.{self.deep_layers[int(number)]}.{part.replace('linear_', '')}", tensor
         else:
-            yield self.names(name), tensor
+            yield from super().convert(name, tensor)
 
 
 class InternVL(ProjectorConversion):
@@ -380,6 +374,7 @@ class InternVL(ProjectorConversion):
         "mlp1.1": "mm.model.mlp.1",
         "mlp1.3": "mm.model.mlp.3",
     }
+    joined = {".attn.qkv.": tuple(f".self_attn.{part}_proj." for part in "qkv")}
 
     def of_vision(self) -> dict[str, Any]:
         values = super().of_vision()
@@ -388,11 +383,3 @@ class InternVL(ProjectorConversion):
             if n := self.config.first(f"{ours}_dynamic_patch") or self.processor.get(f"{ours}_patches"):
                 values[f"preproc_{ours}_tiles"] = int(n)
         return values
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if ".attn.qkv." in name:
-            for part, values in split_qkv(name, tensor):
-                letter = part.rpartition(".attn.")[2][0]
-                yield self.names(part.replace(f".attn.{letter}.", f".self_attn.{letter}_proj.")), values
-        else:
-            yield self.names(name), tensor

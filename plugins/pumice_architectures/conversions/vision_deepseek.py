@@ -21,6 +21,7 @@ class DeepSeek4V(ProjectorConversion):
     projector_type = "deepseek4v"
     activation = "use_silu"
     prefixes = ("vision.", "aligner.", "image_")
+    joined = {".mlp.w1.": (".mlp.w1_gate.", ".mlp.w1_up.")}
     usual_processor: ClassVar[dict[str, Any]] = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     more_names: ClassVar[dict[str, str]] = {
         "vision.patch_embed.proj": "v.patch_embd",
@@ -38,8 +39,7 @@ class DeepSeek4V(ProjectorConversion):
         if not config.first("vision_n_layers"):
             raise ConvertError(f"{config.path}: 'vision_n_layers' is missing; the model takes no images")
         for key, value in ASSUMED.items():
-            if config.get(key, value) != value:
-                raise ConvertError(f"{config.path}: {key!r} is {config[key]!r}, expected {value:g}")
+            config.expect(key, value)
         names = {"n_layers": "num_hidden_layers", "dim": "hidden_size", "n_heads": "num_attention_heads"}
         names |= {"inter_dim": "intermediate_size", "patch_size": "patch_size"}
         self.vision = HFConfig(config.path, {ours: config.first(f"vision_{theirs}") for theirs, ours in names.items()})
@@ -55,10 +55,6 @@ class DeepSeek4V(ProjectorConversion):
         }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        if ".mlp.w1." in name:
-            for part, half in zip(("gate", "up"), tensor.halves(), strict=True):
-                yield self.names(name.replace("w1", f"w1_{part}")), half
-            return
         if name == "vision.patch_embed.proj.weight":
             tensor = tensor.reshape(tensor.shape[0], 3, *[self.side("patch_size")] * 2)
         yield self.names(name), tensor

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion
-from pumice_architectures.conversions.vision import Pixtral, Qwen2VL, Qwen3VL
+from pumice.plugin.convert import Folder, LazyTensor, ProjectorConversion
+from pumice_architectures.conversions.vision import Pixtral, Qwen2VL, Qwen3VL, gelu_or_silu
 
 
 class GLM4V(Qwen3VL):
@@ -19,10 +19,7 @@ class GLM4V(Qwen3VL):
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
-        activation = self.vision.first("hidden_act") or "silu"
-        if activation not in ("gelu", "silu"):
-            raise ConvertError(f"{self.config.path}: 'hidden_act' is {activation!r}, expected silu or gelu")
-        self.activation = f"use_{activation}"
+        self.activation = gelu_or_silu(self.vision, "silu")
 
     def image_size(self) -> int:
         return self.side("image_size")
@@ -34,9 +31,6 @@ class GLM4V(Qwen3VL):
         merges = {} if merge in (None, 2) else {"spatial_merge_size": int(merge)}
         return ProjectorConversion.of_vision(self) | limits | merges
 
-    def renamed(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield self.names(name), tensor
-
 
 class PaddleOCR(ProjectorConversion):
     """PaddleOCR-VL, whose further embeddings of positions and pooling head are not used."""
@@ -45,23 +39,14 @@ class PaddleOCR(ProjectorConversion):
     prefixes = ("visual.", "mlp_AR.", "projector.")
     renames: ClassVar[dict[str, str]] = {r"^visual\.": "vision_tower.", r"^projector\.": "mlp_AR."}
 
-    def limits(self) -> dict[str, int]:
-        size = self.processor.get("size")
-        size = size if isinstance(size, dict) else {}
-        limits = {"min_pixels": size.get("shortest_edge"), "max_pixels": size.get("longest_edge")} | {
-            key: self.processor[key] for key in ("min_pixels", "max_pixels") if key in self.processor
-        }
-        return {key: (self.vision | {key: value}).need(key) for key, value in limits.items()}
+    unused = ("packing_position_embedding", "vision_model.head")
 
     def image_size(self) -> int:
-        return math.isqrt(self.limits()["max_pixels"])  # any size is encoded; the value of llama.cpp's converter
+        most = (self.vision | self.pixel_limits()).need("image_max_pixels")
+        return math.isqrt(most)  # any size is encoded; the value of llama.cpp's converter
 
     def of_vision(self) -> dict[str, Any]:
-        return super().of_vision() | {f"image_{key}": n for key, n in self.limits().items()}
-
-    def rename(self, name: str) -> str | None:
-        unused = "packing_position_embedding" in name or "vision_model.head" in name
-        return None if unused else super().rename(name)
+        return super().of_vision() | self.pixel_limits()
 
 
 class MiniCPMV46(ProjectorConversion):
@@ -92,8 +77,7 @@ class MiniCPMV46(ProjectorConversion):
         )
 
     def of_vision(self) -> dict[str, Any]:
-        if (times := self.config.get("merger_times", 1)) != 1:
-            raise ConvertError(f"{self.config.path}: 'merger_times' is {times!r}, expected 1")
+        self.config.expect("merger_times", 1)
         is_fine = self.processor.get("downsample_mode", self.config.get("downsample_mode")) == "4x"
         after = self.vision.get("insert_layer_id", self.config.get("insert_layer_id", 6))
         return super().of_vision() | {"projector.scale_factor": 2 if is_fine else 4, "wa_layer_indexes": [int(after)]}
@@ -111,13 +95,8 @@ class HunyuanVL(ProjectorConversion):
         return self.side("max_image_size")
 
     def of_vision(self) -> dict[str, Any]:
-        size = self.processor.get("size")
-        size = size if isinstance(size, dict) else {}
-        limits = {}
-        for key, edge in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-            if (n := self.processor.get(key, size.get(edge))) is not None:
-                limits[f"image_{key}"] = (self.vision | {key: n}).need(key)
-        return super().of_vision() | limits | {"spatial_merge_size": self.vision.need("spatial_merge_size")}
+        merge = self.vision.need("spatial_merge_size")
+        return super().of_vision() | self.pixel_limits() | {"spatial_merge_size": merge}
 
 
 class LightOnOCR(Pixtral):
@@ -136,6 +115,7 @@ class LightOnOCR(Pixtral):
 
 class DotsOCR(Qwen2VL):
     projector_type = "dots_ocr"
+    joined = {}
     activation = "use_silu"
     prefixes: tuple[str, ...] = ("vision_tower.",)
     renames: ClassVar[dict[str, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import ConvertError, Folder, ProjectorConversion, in_layers
+from pumice.plugin.convert import Folder, ProjectorConversion, in_layers
 from pumice_architectures.conversions.granite import vision_streams
 from pumice_architectures.conversions.vision import SIGLIP
 
@@ -14,6 +14,7 @@ class Granite4Vision(ProjectorConversion):
     """SigLIP, and a Q-Former over windows for each layer of the language model that embeddings are added to."""
 
     projector_type = "granite4_vision"
+    unused = (".head.",)
     prefixes = ("vision_tower.", "layerwise_projectors.", "spatial_projectors.", "image_newline")
     renames: ClassVar[dict[str, str]] = {**SIGLIP, r"\.qformer\.encoder\.layer\.0\.": "."}
     more_names: ClassVar[dict[str, str]] = {
@@ -38,7 +39,7 @@ class Granite4Vision(ProjectorConversion):
     def of_vision(self) -> dict[str, Any]:
         rate = re.fullmatch(r"(\d{1,4})/(\d{1,4})", str(self.config.first("downsample_rate")))
         if not rate:
-            raise ConvertError(f"{self.config.path}: 'downsample_rate' must be two numbers, such as '4/8'")
+            raise self.config.unsupported("downsample_rate", "two numbers, such as '4/8'")
         sizes = self.config.get("image_grid_pinpoints", [])
         return super().of_vision() | {
             "block_count": self.count_layers(),
@@ -51,7 +52,7 @@ class Granite4Vision(ProjectorConversion):
         }
 
     def rename(self, name: str) -> str | None:
-        renamed = None if ".head." in name else super().rename(name)
+        renamed = super().rename(name)
         for i, stream in enumerate(self.streams):
             if renamed and renamed.startswith(stream.projector):
                 return f"projector.{i}.{renamed.removeprefix(stream.projector)}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
-from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion, in_layers
-from pumice_architectures.conversions.vision import Qwen3VL, channels_first
+from pumice.plugin.convert import ConvertError, Folder, LazyTensor, ProjectorConversion, in_layers, layer_of
+from pumice_architectures.conversions.vision import Qwen3VL, channels_first, two_frames
 from pumice_architectures.conversions.vision_documents import GLM4V
 
 CLIP_MEAN, CLIP_STD = (
@@ -18,14 +17,6 @@ CLIP_MEAN, CLIP_STD = (
     [0.26862954, 0.26130258, 0.27577711],
 )
 IMAGENET_MEAN, IMAGENET_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-
-
-def two_frames(name: str, tensor: LazyTensor, folder: Folder) -> Iterator[tuple[str, LazyTensor]]:
-    """Yield both kernels of patches of two frames."""
-    if len(tensor.shape) != 5 or tensor.shape[2] != 2:
-        raise ConvertError(f"{folder.path}: tensor {name!r} must have two frames")
-    yield "v.patch_embd.weight", tensor[:, :, 0]
-    yield "v.patch_embd.weight.1", tensor[:, :, 1]
 
 
 class CogVLM(ProjectorConversion):
@@ -75,8 +66,7 @@ class Step3VL(ProjectorConversion):
         return round(self.n_embd * float(self.vision.first("mlp_ratio") or 8960 / 1536))
 
     def of_vision(self) -> dict[str, Any]:
-        if (stride := self.config.get("understand_projector_stride", 2)) != 2:
-            raise ConvertError(f"{self.config.path}: 'understand_projector_stride' is {stride!r}, expected 2")
+        self.config.expect("understand_projector_stride", 2)
         longest = int(self.processor.get("max_image_size", 3024))
         return super().of_vision() | {"projector.scale_factor": 4, "preproc_image_size": longest}
 
@@ -159,7 +149,7 @@ class YoutuVL(ProjectorConversion):
     def of_vision(self) -> dict[str, Any]:
         whole = self.vision.first("fullatt_block_indexes")
         if not isinstance(whole, list) or not all(isinstance(i, int) and 0 <= i < self.n_layer for i in whole):
-            raise ConvertError(f"{self.config.path}: 'fullatt_block_indexes' is {whole!r}, expected blocks")
+            raise self.vision.unsupported("fullatt_block_indexes", "blocks")
         window = self.vision.first("window_size")
         return (
             super().of_vision()
@@ -174,6 +164,7 @@ class Phi4(ProjectorConversion):
     projector_type = "phi4"
     prefixes = ("vision_tower.", "mm_projector.")
     renames: ClassVar[dict[str, str]] = {r"^vision_tower\.vision_tower\.": "vision_tower."}
+    unused = (".vision_model.head.", ".post_layernorm.")
     more_names: ClassVar[dict[str, str]] = {"mm_projector.0": "mm.0", "mm_projector.2": "mm.2"}
 
     def __init__(self, folder: Folder) -> None:
@@ -199,9 +190,8 @@ class Phi4(ProjectorConversion):
         return super().of_vision() | limits
 
     def rename(self, name: str) -> str | None:
-        layer = re.search(r"vision_tower\..*encoder\.layers\.(\d+)\.", name)
-        unused = ".vision_model.head." in name or ".post_layernorm." in name
-        return None if unused or (layer and int(layer[1]) >= self.n_layer) else super().rename(name)
+        is_behind = ".layers." in name and layer_of(name) >= self.n_layer
+        return None if is_behind else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("patch_embedding.weight"):
@@ -221,7 +211,7 @@ class Ling3VL(Qwen3VL):
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
         if self.vision.first("disable_merger_proj") is not True or self.deep_layers:
-            raise ConvertError(f"{self.config.path}: 'disable_merger_proj' must be true, without deepstack layers")
+            raise self.vision.unsupported("disable_merger_proj", "True, without deepstack layers")
 
     def of_vision(self) -> dict[str, Any]:
         values = super().of_vision()
@@ -235,6 +225,7 @@ class NemotronV2VL(ProjectorConversion):
     usual_processor: ClassVar[dict[str, Any]] = {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD}
     prefixes: tuple[str, ...] = ("vision_model.radio_model.model.", "mlp1.")
     float32 = frozenset({"v.position_embd", "v.class_embd"})
+    unused: tuple[str, ...] = ("input_conditioner", ".video_embedder")
     usual: ClassVar[dict[str, int]] = {
         "hidden_size": 1280,
         "intermediate_size": 5120,
@@ -267,10 +258,6 @@ class NemotronV2VL(ProjectorConversion):
         tiles = self.processor.get("max_num_tiles")
         more = {} if tiles in (None, 12) else {"preproc_max_tiles": int(tiles)}
         return super().of_vision() | {"projector.scale_factor": merge} | more
-
-    def rename(self, name: str) -> str | None:
-        unused = "input_conditioner" in name or ".video_embedder" in name
-        return None if unused else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         side = self.image_size() // self.side("patch_size")
@@ -314,7 +301,7 @@ class MiMoVL(Qwen3VL):
     def of_vision(self) -> dict[str, Any]:
         modes = self.vision.first("vit_window_attn_types")
         if not isinstance(modes, list) or len(modes) != self.n_layer:
-            raise ConvertError(f"{self.config.path}: 'vit_window_attn_types' is {modes!r}, for {self.n_layer} blocks")
+            raise self.vision.unsupported("vit_window_attn_types", f"one of each of {self.n_layer} blocks")
         values = ProjectorConversion.of_vision(self) | self.limits()
         return values | {
             "attention.layer_norm_epsilon": float(self.vision.first("rms_norm_eps") or 1e-6),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from pumice.plugin.convert import ConvertError, Folder, GGMLType, HFConfig, LazyTensor, ProjectorConversion, in_layers
+from pumice.plugin.convert import Folder, GGMLType, LazyTensor, ProjectorConversion, in_layers
 
 FLOAT32 = (".pos_embd.", ".attn.pos_h.", ".attn.pos_w.", ".neck.", ".net_")
 
@@ -25,13 +25,9 @@ class DeepSeekOCR(ProjectorConversion):
 
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder)
-        widths = self.vision.first("width")
-        parts = [widths.get(key) if isinstance(widths, dict) else None for key in ("sam_vit_b", self.width_key)]
-        sam, second = (part if isinstance(part, dict) else None for part in parts)
-        if sam is None or second is None:
-            raise ConvertError(f"{self.config.path}: 'width' of 'vision_config' needs sam_vit_b and {self.width_key}")
-        self.sam = HFConfig(self.config.path, sam)
-        self.vision |= self.second(second)
+        widths = self.vision.section("width")
+        self.sam = widths.section("sam_vit_b")
+        self.vision |= self.second(widths.section(self.width_key))
         self.n_layer = self.vision.need("layers")
 
     def count_layers(self) -> int:

@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pumice.plugin.convert import (
-    ConvertError,
     Folder,
-    HFConfig,
     LazyTensor,
     ProjectorConversion,
     concatenate,
-    split_qkv,
 )
 from pumice_architectures.conversions.vision import channels_first
 
@@ -86,10 +83,9 @@ class Gemma4Unified(Gemma4):
 
     def _of_audio(self) -> dict[str, Any]:
         """Return the keys of the part for sound; none if the model has no such part."""
-        values = self.config.first("audio_config")
-        if not isinstance(values, dict):
+        if not isinstance(self.config.get("audio_config"), dict):
             return {}
-        audio = HFConfig(self.config.path, values)
+        audio = self.config.section("audio_config")
         keys = {
             "projector_type": "gemma4ua",
             "projection_dim": self.config.need("hidden_size"),
@@ -124,6 +120,7 @@ class KimiVL(ProjectorConversion):
     """Kimi-VL, whose encoder is MoonViT."""
 
     projector_type = "kimivl"
+    joined: ClassVar[dict[str, tuple[str, ...]]] = {".wqkv.": (".wq.", ".wk.", ".wv.")}
     flat_positions = True
     aliases: ClassVar[dict[str, str]] = {
         "vt_hidden_size": "hidden_size",
@@ -141,7 +138,7 @@ class KimiVL(ProjectorConversion):
         super().__init__(folder)
         merge = self.vision.first("merge_kernel_size") or [2, 2]
         if not isinstance(merge, list) or len(merge) != 2 or merge[0] != merge[1] or not isinstance(merge[0], int):
-            raise ConvertError(f"{self.config.path}: 'merge_kernel_size' is {merge!r}, expected a square")
+            raise self.vision.unsupported("merge_kernel_size", "a square")
         self.merge = merge[0]
 
     def image_size(self) -> int:
@@ -158,8 +155,7 @@ class KimiVL(ProjectorConversion):
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("pos_emb.weight") and self.flat_positions:
             tensor = tensor.reshape(-1, tensor.shape[-1])
-        parts = split_qkv(name, tensor) if ".wqkv." in name else [(name, tensor)]
-        yield from ((self.names(part), values) for part, values in parts)
+        yield self.names(name), tensor
 
 
 class KimiK25(KimiVL):
@@ -169,6 +165,7 @@ class KimiK25(KimiVL):
     """
 
     projector_type = "kimik25"
+    joined = {}
     flat_positions = False
     prefixes = ("vision_tower.", "mm_projector.")
     renames: ClassVar[dict[str, str]] = {

@@ -70,6 +70,7 @@ class DiffLlama(Conversion):
 
     architecture = "diffllama"
     named_as = "llama"
+    unused = (".lambda_",)
     vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
     integers = {"vocab_size": "vocab_size"}
 
@@ -88,9 +89,6 @@ class DiffLlama(Conversion):
         if name not in self.folder.tensors:
             raise ConvertError(f"{self.folder.path}: tensor {name!r} is missing")
         return self.folder.tensors[name].read().astype(np.float64)
-
-    def rename(self, name: str) -> str | None:
-        return None if ".lambda_" in name else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(".v_proj.weight"):

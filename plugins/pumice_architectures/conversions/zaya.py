@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor
 from pumice_architectures.conversions.qwen import packed_experts
 
 
@@ -15,6 +15,7 @@ class Zaya(Conversion):
     """The convolution of heads takes the bias of that of channels."""
 
     architecture = "zaya"
+    needed = {"attention_bias": False}
     named_as = "llama"
     vocabularies = ["bpe", "sentencepiece"]
     integers = {
@@ -58,8 +59,6 @@ class Zaya(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        if c.first("attention_bias"):
-            raise ConvertError(f"{c.path}: unsupported 'attention_bias': true, expected false")
         whole, local = (c["rope_parameters"].get(kind) or {} for kind in ("hybrid", "hybrid_sliding"))
         bases = {"rope.freq_base": whole or local, "rope.freq_base_swa": local or whole}
         return super().metadata() | {
