@@ -9,12 +9,6 @@ import numpy as np
 
 from pumice.gguf import GGMLType, TensorInfo, Writer
 from tiny_models import TinyModel
-from tiny_zoo import DEEP, LARGEST
-
-UNSTEERED = ("plamo2", "hy_v4")  # architectures that llama.cpp adds nothing to
-ONE_LAYER = "glm4-drafts"
-STEERED = [n for architecture, n in LARGEST.items() if n not in (*DEEP, ONE_LAYER) and architecture not in UNSTEERED]
-"""One of each architecture."""
 
 ONLY_FEED_FORWARD = ("deci", "nemotron_h", "nemotron_h_moe")
 """Where llama.cpp adds nothing to layers without a feed-forward block: their directions are 0 here."""

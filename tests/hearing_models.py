@@ -1,4 +1,4 @@
-"""Tiny models that hear, by the cases of their fixture, and a sound; see make_fixtures/hearing_models.py.
+"""Tiny models that hear, by the cases of their fixture, and a sound; see make_fixtures/README.md.
 
 A case has a configuration, shapes of tensors, and what llama.cpp's converter makes of it; ``inside``: the key of
 ``config.json`` that has the configuration, ``published``: the authors' configuration, where transformers has another.
@@ -22,14 +22,6 @@ RATE = 16_000
 SOUND_TOKENIZER = "audio_tokenizer"  # folder of MiMo's encoder
 SOUND = 410  # token id of a sound's rows
 
-GLM_NAMES = {
-    "audio_tower.norm.": "audio_encoder.layer_norm.", "audio_tower.": "audio_encoder.whisper.",
-    "multi_modal_projector.linear_1.": "audio_encoder.adapting.0.",
-    "multi_modal_projector.linear_2.": "audio_encoder.adapting.2.", ".input_layernorm.": ".self_attn_layer_norm.",
-    ".post_attention_layernorm.": ".final_layer_norm.", ".mlp.fc": ".fc", ".o_proj.": ".out_proj.",
-}  # fmt: skip
-"""Parts of names of transformers' GLM-ASR, and what stands for them in the authors' checkpoint."""
-
 
 def sound(seconds: float, rate: int = RATE) -> np.ndarray:
     """Return a rising tone with pauses, float32."""
@@ -42,22 +34,6 @@ def config_of(kind: str) -> dict[str, Any]:
     case = CASES[kind]
     config = {case["inside"]: case["config"]} if "inside" in case else case.get("published", case["config"])
     return {"architectures": [case["class"]], "model_type": case["model_type"], **config}
-
-
-def published(kind: str, name: str) -> str:
-    """Return the name of a tensor as the authors of the model publish it."""
-    if kind == "glmasr":
-        names = {"language_model.model.": "model."} if name.startswith("language_model.") else GLM_NAMES
-        for part, theirs in names.items():
-            name = name.replace(part, theirs)
-        return name
-    if kind in ("qwen25omni", "qwen3omni"):
-        return f"thinker.{name}"
-    if kind != "qwen3asr":
-        return name
-    name = name.removeprefix("model.").replace("multi_modal_projector.linear_", "audio_tower.proj")
-    name = name.replace("language_model.", "model.")
-    return f"thinker.{name}"
 
 
 def write_folder(folder: Path, kind: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""The projectors and pictures whose rows are compared with libmtmd's; see make_fixtures/libmtmd.py."""
+"""The projectors and pictures whose rows are compared with libmtmd's; see make_fixtures/README.md."""
 
 import math
 import re
@@ -33,8 +33,6 @@ from vision_formulas import N
 FIXTURE = Path(__file__).parent / "fixtures" / "libmtmd.npz"
 DOCS = Path(__file__).parents[1] / "docs" / "media_types.md"
 FILES = ("idefics3", "mlp", "minicpmv")  # of vision_files and minicpmv_files
-#: Types whose file here libmtmd cannot read or encode, and why.
-NOT_RUN = {"gemma3nv": "knows 16 x 16 rows alone", "hunyuanvl": "aborts: it counts other rows than it makes"}
 _KINDS = (*FILES, *vision_formulas.OLD, *vision_formulas.CASES, *vision_models.CASES)
 _ABORTING = ("cogvlm2", "gemma3n", "hunyuanvl")
 ALL = tuple(kind for kind in _KINDS if kind not in (*_ABORTING, "mistrallarge4"))  # whose projector is mistral3's
@@ -45,21 +43,13 @@ KEYS = {kind: {"clip.vision.window_size": 112} for kind in ("qwen25vl", "exaone4
     "step3vl": {"clip.vision.image_size": 728, "clip.vision.patch_size": 14}
 }
 OLD_KEYS = {kind: {"clip.vision.image_size": 336, "clip.vision.patch_size": 14} for kind in ("ldp", "ldpv2")}
-#: Kinds whose class token llama.cpp puts behind the patches, so that the first position is that of the first patch: it
-#: reads files whose table has its first row at the end.
-CLASS_BEHIND = ("cogvlm", "internvl", "ldp", "ldpv2", "llavanext", "mlp")
-#: Kinds whose last norm it would apply, though it is behind the block whose result is used.
-NO_LAST_NORM = ("granitevision", "ldp", "ldpv2", "llavanext", "mlp")
 #: Kinds of which it takes the second patch for the first one, and so on, and the class token for the last one.
 NEXT_PATCH = ("llavanext", "mlp")
 SHIFTED = ("ldp", "ldpv2")  # before they are convolved: here, too, to compare them
 TILED = ("granitevision", "llavanext")  # of which it has the whole last, and tiles one after the other
 TILE = 4  # patches a side
-#: Fewest and most tokens, as options of libmtmd, which reads them from no file of these types.
-LIMITS = {"gemma4": (1, 70), "gemma4unified": (1, 70), "lfm2vl": (1, 16)}
 #: Between two stored rows, which are larger; rows have a last value here that chooses experts.
 MARKED = ("cogvlm",)
-BREAKS = ("pixtral", "mistral3")  # whose ends of lines are rows in libmtmd, and tokens here
 BUCKETS = 4900  # rows of MiniCPM-V's table of positions
 SAM = {
     "model.sam_model.pos_embed": (1, 64, 64, 16),
@@ -101,20 +91,6 @@ def write_file(folder: Path, kind: str) -> Path:
     with open_model(folder / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, path)
     return write_gguf(path, *changed_file(path, KEYS[kind])) if kind in KEYS else path
-
-
-def for_libmtmd(path: Path, kind: str) -> Path:
-    """Return the file of a case that libmtmd reads."""
-    if kind not in (*CLASS_BEHIND, *NO_LAST_NORM):
-        return path
-    # Its converter does not name CogVLM's activation.
-    metadata, tensors = changed_file(path, {"clip.use_gelu": True} if kind == "cogvlm" else {})
-    if kind in NO_LAST_NORM:
-        tensors = {name: values for name, values in tensors.items() if not name.startswith("v.post_ln.")}
-    if kind in CLASS_BEHIND:
-        table = "v.position_embd.weight"
-        tensors[table] = np.roll(tensors[table], -1, -2)
-    return write_gguf(path.with_name("theirs.gguf"), metadata, tensors)
 
 
 def _old_tensors(shapes: Mapping[str, Sequence[int]]) -> dict[str, NDArray[Any]]:
@@ -184,18 +160,6 @@ def shifted() -> Iterator[None]:
         yield
 
 
-def without_breaks(kind: str, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return libmtmd's rows of a square without those that end lines, or begin and end it, or have none here."""
-    if kind in MARKED:
-        return rows[1:-1]
-    if kind in NEXT_PATCH:
-        return np.concatenate(rows.reshape(-1, TILE**2, rows.shape[1])[:, :-1])
-    if kind not in BREAKS:
-        return rows
-    side = round(math.sqrt(len(rows) + 1.25) - 0.5)
-    return rows[np.arange(len(rows)) % (side + 1) < side]
-
-
 def projector_type(path: Path) -> str:
     """Return a projector's type."""
     with GGUFFile.open(path) as file:
@@ -208,12 +172,3 @@ def difference(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> float:
     if ours.shape != theirs.shape:
         return math.inf
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-
-
-def rounded_up(value: float) -> str:
-    """Return a difference as the table of the documentation has it, with one digit."""
-    if math.isinf(value):
-        return "other rows"
-    power = math.floor(math.log10(value))
-    digit = math.ceil(value / 10**power)
-    return f"{1 if digit == 10 else digit}e{power + (digit == 10)}"

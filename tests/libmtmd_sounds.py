@@ -1,4 +1,4 @@
-"""The projectors whose rows of a sound are compared with libmtmd's; see make_fixtures/libmtmd_sounds.py."""
+"""The projectors whose rows of a sound are compared with libmtmd's; see make_fixtures/README.md."""
 
 import copy
 import json

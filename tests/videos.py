@@ -9,10 +9,6 @@ from vision_files import picture
 
 FIXTURE = Path(__file__).parent / "fixtures" / "videos.npz"
 SIZE = (90, 50)  # of frames by formula
-LENGTHS = [
-    (n, rate) for n in (1, 2, 3, 5, 8, 31, 33, 50, 75, 101, 250, 719, 2000) for rate in (24.0, 25.0, 29.97, 60.0)
-]
-LENGTHS += [(9000, 29.97), (30000, 25.0), (11, 1.0), (700, 10.0), (4, 0.5)]
 SAMPLES = [(50, 25.0), (75, 29.97), (2000, 24.0)]  # whose texts are compared
 SIZES = [(n, h, w) for n in (2, 4, 5, 20) for h, w in ((50, 90), (11, 20), (130, 201), (16, 16), (300, 40))]
 MODELS = {  # frames and rate of the videos that models see

@@ -1,4 +1,4 @@
-"""Tiny vision encoders beside formulas of their authors; see make_fixtures/vision_formulas.py.
+"""Tiny vision encoders beside formulas of their authors; see make_fixtures/README.md.
 
 Checkpoints have the names of the published ones. Types of the oldest files have no conversion, and their tensors the
 names of these files.

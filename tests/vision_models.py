@@ -1,4 +1,4 @@
-"""Tiny vision models as transformers has them, by the cases of their fixture; see make_fixtures/vision_models.py.
+"""Tiny vision models as transformers has them, by the cases of their fixture; see make_fixtures/README.md.
 
 A case has a configuration, shapes of tensors, settings of processors, and what llama.cpp's converter makes of it.
 """

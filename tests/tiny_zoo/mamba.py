@@ -25,9 +25,7 @@ PLAMO_MAMBA = (
 SPACE = {"ssm__inner_size": 128, "ssm__state_size": 8, "ssm__conv_kernel": 4}
 HEADS = SPACE | {"ssm__time_step_rank": 8, "ssm__group_count": 2}
 DIMS = {"i": 128, "s": 8, "G": 2, "H": 8}
-NO_NORM = MAMBA2.replace(" ssm_norm=G,i//G", "").replace("4+", "4")
 SECOND = [0, 2, 0]  # key heads of three layers of which the second attends
-SQUARED = "attn_norm ffn_up ffn_down"
 SHARED = "ffn_up_shexp=S,n ffn_down_shexp=n,S"
 
 granitehybrid = partial(

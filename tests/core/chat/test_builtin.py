@@ -1,4 +1,4 @@
-"""Built-in chat templates beside llama.cpp's (tests/make_fixtures/chat_templates.py)."""
+"""Built-in chat templates beside llama.cpp's (tests/make_fixtures/README.md)."""
 
 import json
 from pathlib import Path

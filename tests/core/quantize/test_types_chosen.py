@@ -16,13 +16,6 @@ EXPECTED = json.loads((Path(__file__).parents[2] / "fixtures" / "quantized_types
 NO_WEIGHTS = ImportanceMatrix(Path("imatrix.gguf"), {"x": np.ones(4, np.float32)})
 
 
-class Anything(dict):
-    """Weights for every tensor."""
-
-    def get(self, name, default=None):
-        return None
-
-
 @pytest.fixture(scope="module", params=OUTLINES)
 def outline(request, tmp_path_factory):
     return request.param, GGUFFile.open(write_outline(tmp_path_factory.mktemp("m") / "model.gguf", request.param))

@@ -22,7 +22,6 @@ pytest.importorskip("PIL")
 VALUES, TOLD = np.load(FIXTURE), json.loads(FIXTURE.with_suffix(".json").read_text())
 VIDEO_TOKEN = 415
 WITH_TEXTS = ("qwen2vl", "qwen25vl", "qwen3vl", "glm4v", "gemma4")
-TORCHVISION = 2.01  # two resizings by it, of 255, each of which rounds otherwise than Pillow
 # Where transformers samples no frame or leaves one out, of a video of one frame.
 ALONE = {"qwen2vl": [0], "qwen25vl": [0]}
 

@@ -1,4 +1,4 @@
-"""Blocks next to ggml's, whose digests ``make_fixtures/quantized_rows.py`` has kept."""
+"""Blocks beside digests of ggml's (tests/make_fixtures/README.md)."""
 
 import hashlib
 import json

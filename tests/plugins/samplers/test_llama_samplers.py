@@ -1,4 +1,4 @@
-"""The bundled samplers against llama.cpp's own: see tests/make_fixtures/llama_samplers.py."""
+"""The bundled samplers against llama.cpp's own: see tests/make_fixtures/README.md."""
 
 import json
 import math

@@ -16,7 +16,6 @@ from server_thread import serving
 
 openai = Late("openai")
 
-FRAME = 1920
 TEXT = "hello there. " * 5
 
 
