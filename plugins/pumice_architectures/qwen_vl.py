@@ -49,10 +49,6 @@ class Qwen3Vision(Decoder):
         axes = rope_axes(hparams, self.heads(0).k_dim // 2, interleaved=True)
         self.media_rules = MediaRules(axes, tuple(range(n_deepstack(hparams))))
 
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)
-
 
 class Qwen3VL(Qwen3Vision, Qwen3):
     scaled = Qwen2.scaled

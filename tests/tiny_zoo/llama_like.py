@@ -102,7 +102,6 @@ MODELS = {
     "qwen2vl": tiny("qwen2vl", QKV_BIASES, rope__dimension_sections=[2, 3, 3, 0]),
     "qwen2vl-fourth": tiny("qwen2vl", QKV_BIASES, TIED, rope__dimension_sections=[2, 2, 2, 2]),
     "qwen3vl": qwen3vl("qwen3vl", ends=TIED),
-    "qwen3vl-fourth": qwen3vl("qwen3vl", rope__dimension_sections=[4, 4, 4, 4]),
     "qwen3tts": qwen3vl("qwen3tts", ends="token_embd output_norm output=3072,n", dims={**SMALL, "d": 32, "V": 3080}),
     "paddleocr": tiny("paddleocr", QKV_BIASES, TIED, rope__dimension_sections=[2, 3, 3, 0]),
 }  # fmt: skip

@@ -28,8 +28,7 @@ class Rope:
     blended pair outwards. ``attn_factor`` multiplies the result.
 
     ``sections`` share the pairs out among a token's time, height, width and a fourth position (M-RoPE, Wang et al.
-    2024, arXiv:2409.12191), in turns if they are ``interleaved`` (Qwen 3 VL). Text has the same place in time, height
-    and width, and 0 as the fourth position.
+    2024, arXiv:2409.12191). Text has the same place in time, height and width, and 0 as the fourth position.
     """
 
     n_rot: int
@@ -44,7 +43,6 @@ class Rope:
     truncate: bool = True
     factors: Weight | None = None
     sections: tuple[int, ...] = ()
-    interleaved: bool = False
 
     def __call__(self, g: GraphBuilder, x: Tensor, positions: Tensor | None = None) -> Tensor:
         where = g.positions if positions is None else positions
@@ -75,10 +73,7 @@ class Rope:
 
     def _turns(self, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return True for pairs that text positions rotate: all except those of the fourth position."""
-        pair = pair % sum(self.sections)
-        if self.interleaved:
-            return pair < 3 * np.array(self.sections)[pair % 3]
-        return pair < sum(self.sections[:3])
+        return pair % sum(self.sections) < sum(self.sections[:3])
 
     def _pair(self, rotations: float) -> float:
         """Return the pair that rotates ``rotations`` times over the original context."""
@@ -164,8 +159,9 @@ def rope_sections(hparams: HParams, default: tuple[int, ...] | None = None) -> t
 def rope_axes(hparams: HParams, n_pairs: int, interleaved: bool) -> tuple[int, ...]:
     """Return the place that each pair turns by: 0 for time, 1 for the row, 2 for the column (``Rope.sections``).
 
-    Pairs of the fourth position, which do not turn, are counted as those of time. Empty for a number of pairs that no
-    tensor has. Raises ModelError without valid sections.
+    Pairs of the fourth position, which do not turn, are counted as those of time. Sections may be ``interleaved``
+    (Qwen 3 VL), and pairs that no section has then turn by time, as in transformers; llama.cpp does not turn them.
+    Empty for a number of pairs that no tensor has. Raises ModelError without valid sections.
     """
     sections = rope_sections(hparams)
     if not 0 < n_pairs <= MOST_PAIRS:
