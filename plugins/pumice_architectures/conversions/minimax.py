@@ -110,6 +110,9 @@ class MiniMaxM3(MiniMaxM2):
         n_dense = leading_dense_layers(c)
         if n_dense is None:
             n_dense = len(list(takewhile(lambda frequency: frequency == 0, c["moe_layer_freq"])))
+        kinds = [kind == "minimax_m3_sparse" for kind in c.first("layer_types") or ()]
+        if kinds not in ([], [i >= n_dense for i in range(self.n_layer)]):
+            raise c.unsupported("layer_types", "sparse attention in the layers with experts")
         return super().metadata() | {
             **{f"attention.indexer.{key}": c.need(*names) for key, names in self.SPARSE.items()},
             "expert_shared_count": c.first("n_shared_experts") or 1,

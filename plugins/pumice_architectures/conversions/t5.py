@@ -21,6 +21,7 @@ class T5(Conversion):
         super().check_config()
         c = self.config
         block = str(c.first("feed_forward_proj") or "relu")
+        c.expect("is_gated_act", block.startswith("gated-"))
         activation, expected = str(c.first("dense_act_fn") or block), "gelu" if block.startswith("gated-") else "relu"
         if not activation.removeprefix("gated-").startswith(expected):
             raise c.unsupported("dense_act_fn", repr(expected))

@@ -60,6 +60,8 @@ class Zaya(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         whole, local = (c["rope_parameters"].get(kind) or {} for kind in ("hybrid", "hybrid_sliding"))
+        if len({rope.get("partial_rotary_factor", 1.0) for rope in (whole, local) if rope}) > 1:
+            raise c.unsupported("rope_parameters", "one 'partial_rotary_factor'")
         bases = {"rope.freq_base": whole or local, "rope.freq_base_swa": local or whole}
         return super().metadata() | {
             **{key: float(rope["rope_theta"]) for key, rope in bases.items()},

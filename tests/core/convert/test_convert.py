@@ -318,6 +318,18 @@ def test_all_layers_have_the_window_of_a_configuration(tmp_path, name):
     + [("qwen2moe", {"layer_types": ["sliding_attention", "full_attention"]})]
     + [("bloom", {"apply_residual_connection_post_layernorm": True})]
     + [("mimo2", {"norm_topk_prob": False}), ("dots3note", {"scoring_func": "softmax"})]
+    + [("t5", {"is_gated_act": True}), ("minimax-m3-transformers", {"layer_types": ["minimax_m3_sparse"] * 2})]
+    + [
+        (
+            "zaya",
+            {
+                "rope_parameters": {
+                    "hybrid": {"partial_rotary_factor": 1.0},
+                    "hybrid_sliding": {"partial_rotary_factor": 0.5},
+                }
+            },
+        )
+    ]
     + [("deepseek4-transformers", {"rope_parameters": {"main": {"partial_rotary_factor": 1.0}, "compress": {}}})],
 )
 def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
