@@ -13,6 +13,7 @@ class MuseGlimmer(ProjectorConversion):
 
     projector_type = "muse-glimmer"
     activation = ""
+    unnamed_activation = "gelu"
     prefixes = ("vision_tower.", "vision_adapter.", "vision_projection.")
     more_names: ClassVar[dict[str, str]] = {
         "vision_adapter.fc1": "mm.0",
@@ -28,6 +29,10 @@ class MuseGlimmer(ProjectorConversion):
         }),
     }  # fmt: skip
     usual_eps = 1e-5
+
+    def check_encoder(self) -> None:
+        super().check_encoder()
+        self.vision.expect("layer_norm_eps", self.usual_eps)  # that of the blocks, which have no key
 
     @property
     def merge(self) -> int:

@@ -116,6 +116,8 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         (write_images, "qwen2vl", {"vision_config": {"hidden_act": "gelu"}}, "'hidden_act' in 'vision_config'"),
         (write_images, "pixtral", {"vision_config": {"rope_parameters": {"rope_theta": 100.0}}}, "'rope_theta' in"),
         (write_images, "internvl", {"projector_hidden_act": "relu"}, "'projector_hidden_act'"),
+        (write_images, "museglimmer", {"vision_config": {"hidden_act": "relu"}}, "'hidden_act' in 'vision_config'"),
+        (write_images, "museglimmer", {"vision_config": {"layer_norm_eps": 0.3}}, "'layer_norm_eps' in"),
     ],
 )
 def test_what_an_encoders_graph_does_not_have_is_refused(tmp_path, write, kind, values, problem):
