@@ -12,6 +12,7 @@ from typing import Any
 from pumice.convert.ctranslate2 import MODEL, read_ctranslate2
 from pumice.convert.lazy import LazyTensor
 from pumice.convert.safetensors import read_safetensors
+from pumice.convert.usual import usual
 from pumice.errors import ConvertError
 from pumice.file_names import is_safe_file_name
 from pumice.wording import json_problem
@@ -37,6 +38,8 @@ OUTER_CLASSES = {
 class HFConfig(Mapping[str, Any]):
     """The values of ``config.json``; those of the nested text configuration replace the outer ones.
 
+    Sections have transformers' defaults for what they leave out.
+
     Attributes:
         path: path of the file, for messages.
         part: name of the section that the values are of, for messages; empty for the whole file.
@@ -49,7 +52,7 @@ class HFConfig(Mapping[str, Any]):
         self.last = ""
         self._outer = values
         self._inner = _text_part(values)
-        self._values = {**values, **self._inner}
+        self._values = {**usual(self._inner), **values, **self._inner}
 
     def __getitem__(self, key: str) -> Any:
         self.last = key
@@ -86,7 +89,7 @@ class HFConfig(Mapping[str, Any]):
         values = self.get(name)
         if not isinstance(values, dict):
             raise ConvertError(f"{self.path}: {name!r} is missing{needed_for and f'; {needed_for}'}")
-        return HFConfig(self.path, values, name)
+        return HFConfig(self.path, {**usual(values), **values}, name)
 
     def named(self, key: str) -> str:
         """Return a key as messages have it: in quotes, and with its section."""

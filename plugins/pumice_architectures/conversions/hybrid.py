@@ -60,10 +60,11 @@ class LFM2(Conversion):
     changes = {"conv.conv.weight": LazyTensor.squeeze}
 
     def metadata(self) -> dict[str, Any]:
-        kinds = self.config["layer_types"]
-        n_head_kv = self.config.need("num_key_value_heads")
+        c, kinds = self.config, self.config.first("layer_types")
+        n_head_kv = c.need("num_key_value_heads")
+        whole = [i for i, kind in enumerate(kinds) if kind == "full_attention"] if kinds else c["full_attn_idxs"]
         return super().metadata() | {
-            "attention.head_count_kv": [n_head_kv if kind == "full_attention" else 0 for kind in kinds],
+            "attention.head_count_kv": [n_head_kv if i in whole else 0 for i in range(self.n_layer)],
             "feed_forward_length": self._n_ff(),
         }
 
