@@ -190,7 +190,7 @@ def main() -> None:
     path = str(pumice.demo_model_path())
     try:
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR", namespace="pumice")
-        serve.start(http_options={"location": "NoServer"}, logging_config={"log_level": "ERROR"})
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
         if arguments.only in (None, "cost"):
             cost(path, 0.0064, arguments.rounds)
         for _ in range(3):

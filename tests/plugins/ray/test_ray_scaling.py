@@ -38,7 +38,7 @@ def deployed(spec: ModelSpec, replicas: Replicas, name: str) -> Iterator[tuple[p
     def deploy(spec: ModelSpec) -> Any:
         return serve.run(replicas_of(spec, replicas), name=name, route_prefix=None)
 
-    serve.start(http_options={"location": "NoServer"})
+    serve.start(proxy_location="Disabled")
     handle = deploy(spec)
     try:
         with load_linked(
@@ -131,7 +131,7 @@ def test_a_slow_machine_gets_fewer_requests(cluster: Any, spec: ModelSpec) -> No
         def steps() -> dict[int, int]:
             handle = model.engine.link._handle
             told = (handle.broadcast(each).results(timeout_s=PATIENCE) for each in ("describe", "snapshot"))
-            return {each["pid"]: decode_events(data)[0].snapshot.n_steps for each, data in zip(*told, strict=True)}
+            return {each["pid"]: decode_events(data)[0].value.n_steps for each, data in zip(*told, strict=True)}
 
         def share() -> float:
             """Return the slow replica's share of the steps of the next seconds."""
