@@ -91,6 +91,7 @@ def _served() -> list[dict[str, Any]]:
 
     from pumice_ray.deployment import MODEL
 
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
     fields: list[dict[str, Any]] = []
     for name, application in serve.status().applications.items():
         if MODEL in application.deployments:
@@ -152,7 +153,8 @@ def _connect(ray: Any, named: str, options: dict[str, Any]) -> None:
     except (ConnectionError, RuntimeError) as error:
         where = _noted() if named == "auto" else named
         if isinstance(error, ConnectionError):
-            raise PumiceError(f"no Ray cluster at {where}: {str(error).splitlines()[0]}") from None
+            hint = "" if "RAY_AUTH_MODE" in os.environ else " (set RAY_AUTH_MODE=token if it requires a token)"
+            raise PumiceError(f"no Ray cluster at {where}: {str(error).splitlines()[0]}{hint}") from None
         reason = " ".join(str(error).split())  # the cluster has another version of Ray or Python
         raise PumiceError(f"the Ray cluster at {where}: {reason}") from None
 

@@ -10,9 +10,9 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+import ray
 import yaml
 from ray import serve
 from ray.serve.config import RequestRouterConfig
@@ -46,8 +46,11 @@ _QUIET = {"log_level": "ERROR"}
 _REQUESTS = {"log_level": "INFO", "enable_access_log": False}  # one line per request, with its id
 
 
-def replicas_of(spec: ModelSpec, replicas: Replicas, by_prefix: bool = True) -> Any:
-    """Return the Serve application with a model's replicas: autoscaled by queue length, each with its own devices."""
+def replicas_of(spec: ModelSpec, replicas: Replicas, by_prefix: bool = True, owner: Any = None) -> Any:
+    """Return the Serve application with a model's replicas: autoscaled by queue length, each with its own devices.
+
+    It ends with the placement group ``owner``, if there is one.
+    """
     config = load_config({**spec.options.get("config", {}), **_settings(spec)})
     router = RequestRouterConfig(
         request_router_class=PrefixRouter,
@@ -80,25 +83,32 @@ def replicas_of(spec: ModelSpec, replicas: Replicas, by_prefix: bool = True) -> 
         logging_config=_REQUESTS,
         **room,
     )
-    return made.bind(spec.path, options, spec.names[0])
+    return made.bind(spec.path, options, spec.names[0], owner)
 
 
 def load_replicas(spec: ModelSpec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.Model:
-    """Load a model on replicas of its own, which end with it. Raises the errors of loading."""
+    """Load a model on replicas of its own, which end with it or with this process. Raises the errors of loading."""
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     name = f"{PREFIX}{uuid.uuid4().hex[:12]}"
 
     def connect(receive: Callable[..., None], died: Callable[[Exception], None]) -> ServeLink:
-        serve.start(http_options={"location": "NoServer"}, logging_config=_QUIET)
+        serve.start(proxy_location="Disabled", logging_config=_QUIET)
         try:
-            handle = serve.run(replicas_of(spec, replicas), name=name, route_prefix=None, logging_config=_QUIET)
+            owner = ray.util.placement_group([{"memory": 1}])  # Ray removes it when this process ends, even if killed
+            application = replicas_of(spec, replicas, owner=owner)
+            handle = serve.run(application, name=name, route_prefix=None, logging_config=_QUIET)
         except RuntimeError as error:
             message = str(error)
             with contextlib.suppress(Exception):
                 message = str(serve.status().applications[name].deployments[MODEL].message)
             serve.delete(name, _blocking=False)
             raise _explain(message) from None
-        return ServeLink(handle, receive, partial(serve.delete, name))
+
+        def end() -> None:
+            serve.delete(name)
+            ray.util.remove_placement_group(owner)
+
+        return ServeLink(handle, receive, end)
 
     return load_linked(spec.path, connect, deliver=deliver, **spec.options)
 

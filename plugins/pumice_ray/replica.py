@@ -12,13 +12,16 @@ import os
 import queue
 import secrets
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import msgspec
+import ray
 from ray import serve
+from ray.util.placement_group import PlacementGroup
 
 import pumice
 from pumice.engine.messages import (
@@ -44,6 +47,7 @@ from pumice_ray.mailbox import Mailbox
 from pumice_ray.outbox import Outbox
 
 _LAST_SECONDS = 1.0  # time for a failing replica to report the cause
+_OWNER_SECONDS = 5.0  # interval at which a replica looks for its owner
 _BEAT_SECONDS = 60.0  # maximum duration of a step; a hanging replica is replaced
 
 logger = logging.getLogger("ray.serve")  # its lines go to the replica's log
@@ -52,7 +56,7 @@ logger = logging.getLogger("ray.serve")  # its lines go to the replica's log
 class EngineReplica:
     """The deployment class. Serve starts, health-checks, replaces and scales it."""
 
-    def __init__(self, path: str, options: Mapping[str, Any], name: str) -> None:
+    def __init__(self, path: str, options: Mapping[str, Any], name: str, owner: PlacementGroup | None = None) -> None:
         """Load the model. Raises the errors of ``pumice.load``."""
         self._model = pumice.load(path, **own_devices(options))
         engine = local_engine(self._model)
@@ -69,6 +73,8 @@ class EngineReplica:
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._host = EngineHost(engine, self._deliver)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
+        if owner is not None:
+            threading.Thread(target=_end_with, args=[owner], name="pumice-owner", daemon=True).start()
 
     async def facts(self) -> bytes:
         return encode_report(Loaded(self._model.facts))
@@ -185,6 +191,18 @@ class EngineReplica:
                 sorted.setdefault(box, []).append(event)
         for box, events_of_box in sorted.items():
             box.put(events_of_box)
+
+
+def _end_with(owner: PlacementGroup) -> None:
+    """Delete this replica's application once Ray has removed a placement group, as it does when its process ends.
+
+    Serve's own actors are detached, so a server that is killed would leave its replicas for ever.
+    """
+    while ray.util.placement_group_table(owner)["state"] != "REMOVED":
+        time.sleep(_OWNER_SECONDS)
+    serve.delete(serve.get_replica_context().app_name, _blocking=False)
+    time.sleep(_LAST_SECONDS)  # Serve would start a replica again that ends before the deletion
+    os._exit(0)  # waits for no request, whose client has ended as well
 
 
 def own_name() -> str:

@@ -23,7 +23,7 @@ from pumice.convert import ConvertOptions, write_model
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
 from vision_files import encoded, picture
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ray
 openai = Late("openai")
@@ -96,6 +96,19 @@ def test_the_command_of_the_server(cluster, text):
         check(url, text)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
+
+
+def test_a_server_that_is_killed_leaves_no_replica(cluster):
+    """Neither with an open request, whose client has ended as well."""
+    from ray import serve
+
+    with command_serving(cluster) as (url, process):
+        body = {**BODY, "max_tokens": 100_000, "ignore_eos": True, "stream": True}
+        with httpx2.stream("POST", f"{url}/v1/completions", json=body, timeout=PATIENCE) as response:
+            next(response.iter_lines())
+            assert serve.status().applications
+            process.kill()
+    wait_until(lambda: not serve.status().applications)
 
 
 def test_a_replica_sees_and_hears_as_on_one_machine(cluster, tmp_path):
