@@ -158,12 +158,7 @@ FAMILIES = {
     "tiny_gemma2": replace(GEMMA2, width=768, keys=_CAPS),
     "tiny_gemma3": replace(GEMMA3, keys={**GEMMA3.keys, "attention.sliding_window": 6}),
     "tiny_narrow": Relative(
-        "llama",
-        width=224,
-        heads=6,
-        ffn=1024,
-        four=GGMLType.Q8_0,
-        others=MappingProxyType({"output": GGMLType.Q8_0}),
+        "llama", width=224, heads=6, ffn=1024, four=GGMLType.Q8_0, others=MappingProxyType({"output": GGMLType.Q8_0})
     ),
 }
 PUBLISHED = {

@@ -64,10 +64,7 @@ def test_a_file_of_comments_and_keys_without_values_changes_nothing(home):
         ("n_ctx: yes", "n_ctx: should be an integer, at least 0, not true"),
         ("n_ctx: -1", "n_ctx: should be an integer, at least 0, not -1"),
         ("n_batch: 0", "n_batch: should be an integer, at least 1, not 0"),
-        (
-            "kv_type: f64",
-            "kv_type: should be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, not 'f64'",
-        ),
+        ("kv_type: f64", "kv_type: should be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, not 'f64'"),
         ("backends: numpy", "backends: should be a list of strings, not 'numpy'"),
         ("samplers: [top_k, 3]", "samplers.1: should be a string, not 3"),
         ("sampling: 1", "sampling: should be a mapping of names to values, not 1"),

@@ -122,8 +122,7 @@ FORMS = {
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(
-    "more",
-    [{"ignore_eos": True}, {"ignore_eos": True, "logprobs": 1}, {"min_tokens": 30}, {"logit_bias": {2: -100.0}}],
+    "more", [{"ignore_eos": True}, {"ignore_eos": True, "logprobs": 1}, {"min_tokens": 30}, {"logit_bias": {2: -100.0}}]
 )
 def test_a_form_ends_when_it_is_complete(two_ends, name, more):
     form, pattern = FORMS[name]

@@ -9,6 +9,4 @@ client = OpenAIChatCompletionClient(model=MODEL, base_url=f"{URL}/v1", api_key="
 MESSAGES = [UserMessage(content="Once upon a time", source="user")]
 
 
-run(
-    chat=lambda: asyncio.run(client.create(MESSAGES)).content,
-)
+run(chat=lambda: asyncio.run(client.create(MESSAGES)).content)

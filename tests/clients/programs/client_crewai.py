@@ -17,8 +17,4 @@ def crew():
     return Crew(agents=[agent], tasks=[task]).kickoff().raw
 
 
-run(
-    chat=lambda: model().call(MESSAGES),
-    stream=lambda: model(stream=True).call(MESSAGES),
-    crew=crew,
-)
+run(chat=lambda: model().call(MESSAGES), stream=lambda: model(stream=True).call(MESSAGES), crew=crew)

@@ -26,7 +26,4 @@ def structured():
     return json.loads(model["weather"])["city"]
 
 
-run(
-    chat=chat,
-    structured=structured,
-)
+run(chat=chat, structured=structured)

@@ -11,7 +11,4 @@ def extract(mode):
     return made.chat.completions.create(model=MODEL, messages=MESSAGES, response_model=City, max_retries=0).name
 
 
-run(
-    tools=lambda: extract(instructor.Mode.TOOLS),
-    structured=lambda: extract(instructor.Mode.JSON_SCHEMA),
-)
+run(tools=lambda: extract(instructor.Mode.TOOLS), structured=lambda: extract(instructor.Mode.JSON_SCHEMA))

@@ -57,8 +57,5 @@ with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     for name, rows in (("questions", QUESTIONS), ("chats", CHATS)):
         Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run(
-        local_completions=local_completions,
-        local_chat_completions=local_chat_completions,
-    )
+    run(local_completions=local_completions, local_chat_completions=local_chat_completions)
     os.chdir("/")

@@ -26,8 +26,4 @@ def responses():
     return Runner.run_sync(Agent("a", model=model), "Once upon a time").final_output
 
 
-run(
-    chat=chat,
-    structured=structured,
-    responses=responses,
-)
+run(chat=chat, structured=structured, responses=responses)

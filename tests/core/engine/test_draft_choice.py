@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pumice.engine.drafts import choice as module
-from pumice.engine.drafts.choice import (
-    Acceptance,
-    DraftChoice,
-    DraftingCost,
-    StepCosts,
-    measure_draft,
-    measure_rows,
-)
+from pumice.engine.drafts.choice import Acceptance, DraftChoice, DraftingCost, StepCosts, measure_draft, measure_rows
 
 SIZES = (1, 2, 4, 8, 16)
 

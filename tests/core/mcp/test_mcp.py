@@ -137,8 +137,7 @@ def test_output_that_is_not_the_protocol_is_quoted():
 
 def test_servers_that_hang_or_die_end_alone(tmp_path):
     servers = configured(
-        slow=raw_server(tmp_path / "slow", ["hang"]),
-        brittle=raw_server(tmp_path / "brittle", ["die", "echo"]),
+        slow=raw_server(tmp_path / "slow", ["hang"]), brittle=raw_server(tmp_path / "brittle", ["die", "echo"])
     )
 
     async def problems() -> list[str]:

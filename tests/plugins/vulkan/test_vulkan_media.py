@@ -22,8 +22,7 @@ SEVERAL = ((64, 64), (32, 96), (20, 20))
 
 @pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize(
-    ("kind", "sizes"),
-    [(kind, SEVERAL if kind in ("gemma3", "qwen3vl", "internvl") else [SIZE]) for kind in SPANNING],
+    ("kind", "sizes"), [(kind, SEVERAL if kind in ("gemma3", "qwen3vl", "internvl") else [SIZE]) for kind in SPANNING]
 )
 def test_rows_of_images_are_those_of_numpy(tmp_path, rounding, kind, sizes):
     folder = converted(tmp_path / kind, kind)
