@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from pumice.engine.drafts.choice import StepCosts
 from pumice.plugin import BackendError
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
@@ -65,6 +66,13 @@ def all_kept_pipelines() -> Iterator[KeptPipelines]:
 def kept_pipelines(all_kept_pipelines: KeptPipelines) -> Iterator[None]:
     """Let the module's tests compile a pipeline once. For tests of what pipelines compute, not of devices."""
     with all_kept_pipelines.lent():
+        yield
+
+
+@pytest.fixture(scope="module")
+def unmeasured_steps() -> Iterator[None]:
+    """Load models without measuring steps, whose kernels lavapipe would compile. For tests of what is computed."""
+    with mock.patch("pumice.engine.drafts.speculation.measure_costs", return_value=StepCosts()):
         yield
 
 

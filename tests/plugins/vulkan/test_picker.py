@@ -25,7 +25,7 @@ from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
 from tiny_zoo import ZOO
 
-pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines", "unmeasured_steps")
 
 
 @pytest.mark.parametrize("n_steps", [1, 4])

@@ -22,7 +22,7 @@ from pumice_vulkan.memory import N_STAGING, Weights
 from pumice_vulkan.program import DeviceProgram
 from tiny_models import ATTENTION, EXPERTS, tiny
 
-pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines", "unmeasured_steps")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tools.paper_device import PaperDevice
 
 import pumice
 from demo_models import TYPES, write_demo_model
@@ -15,16 +16,20 @@ from gguf_files import tiny_llama
 from nightly import variants
 from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.buckets import Bucket
+from pumice_vulkan.device import list_devices
+from pumice_vulkan.program import DeviceProgram
 from reference_models import SHARED_IDS, SHARED_MODELS, check_greedy, error
 from tiny_models import IDS, N_CTX
 from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, SPANNING, ZOO
+from tools import gpu_profiles
 
 DAILY_MODELS = ["llama-dense"]
 DAILY_TYPES = ["Q4_K"]
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
-pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
+pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines", "unmeasured_steps")
 
 
 def logits(
@@ -46,6 +51,15 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
 @pytest.mark.parametrize("name", variants(LARGEST.values(), SPANNING))
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+
+
+@pytest.mark.parametrize("name", variants(LARGEST.values(), SPANNING))
+def test_single_steps_of_tiny_models_have_kernels(tiny_file: Any, name: str) -> None:
+    with gpu_profiles.captured(tiny_file(name)) as compiled, PaperDevice(list_devices()[0]) as device:
+        program = DeviceProgram(gpu_profiles.shared_on(device), *compiled)
+        program._shared.kernels.compile(program.lowered.dispatches(Bucket(1, 1, lone=True)))
+        assert device.pipelines
+        program.close()
 
 
 @pytest.mark.parametrize("name", [next(name for name in CHUNKED if name in models) for models in FAMILY_CLUSTERS])
