@@ -1,6 +1,7 @@
 """Tiny vision encoders beside transformers' modules and formulas in PyTorch: conversion, pixels and rows."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,18 +9,19 @@ import pytest
 import pumice
 from checkpoints import weights, write_checkpoint
 from gguf_files import write_gguf
-from libmtmd_cases import changed_file
 from pumice import ConvertError, ModelError
 from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
 from pumice.engine.media.projector import Projector
-from pumice.gguf import GGMLType
+from pumice.gguf import GGMLType, GGUFFile
 from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
+from pumice_architectures.hearing import SOUND_ENCODERS
+from pumice_architectures.vision import ENCODERS
 from pumice_numpy.ops import OPS
 from vision_files import picture
 from vision_formulas import CASES, CONVERTED, FIXTURE, OLD, SIZES, old_metadata, size_of, write_folder
@@ -158,7 +160,9 @@ def test_images_of_deepseek_v4_keep_their_ratio_on_grey(folders, size):
 
 @pytest.mark.parametrize("kind", ["dots_ocr", "glm5v", "kimivl", "mimovl", "minimax_m3", "youtuvl"])
 def test_no_tensor_of_a_block_may_be_missing_where_other_blocks_have_it(folders, tmp_path, kind):
-    metadata, tensors = changed_file(folders(kind) / "mmproj.gguf", {})
+    with GGUFFile.open(folders(kind) / "mmproj.gguf") as file:
+        metadata = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}
+        tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
     for name in [name for name in tensors if name.startswith("v.blk.1.") and "attn_qkv.weight" not in name]:
         write_gguf(tmp_path / "mmproj.gguf", metadata, {other: tensors[other] for other in tensors if other != name})
         with pytest.raises(ModelError, match=f"tensor {name} is missing from the file"):
@@ -191,3 +195,9 @@ def test_projectors_are_those_of_llama_cpps_converter(folders, kind):
         assert (read.pop("clip.vision.image_size"), ours["metadata"].pop("clip.vision.image_size")) == (896, 48)
     assert {key: value for key, value in ours["metadata"].items() if key not in more} == read
     assert ours["tensors"] == theirs["tensors"]
+
+
+def test_the_documentation_has_a_row_for_every_type():
+    lines = (Path(__file__).parents[3] / "docs" / "media_types.md").read_text().splitlines()
+    named = [line.split("`")[1] for line in lines if line.startswith("| `")]
+    assert set(named) == {*ENCODERS, *SOUND_ENCODERS}
