@@ -1,12 +1,18 @@
 """Projector files of the tiny models that transformers made, with llama.cpp's names, and pictures by a formula."""
 
 import io
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gguf_files import write_gguf
+from pumice.architecture import MediaKind
+from pumice.config import load_config
+from pumice.engine.media.projector import Projector
+from pumice.engine.messages import MediaValues
+from pumice.registry import get_registry
 
 FIXTURE = Path(__file__).parent / "fixtures" / "vision.npz"
 _LAYER = {
@@ -79,3 +85,15 @@ def _name(name: str) -> str:
         number, _, rest = stem.partition(".layers.")[2].partition(".")
         return f"v.blk.{number}.{_LAYER[rest]}.{kind}"
     return f"{next(new for old, new in _OTHER.items() if stem.endswith(old))}.{kind}"
+
+
+def opened(path: Path, backend: str = "numpy", **options: Any) -> Projector:
+    """Return the projector of a file, or of the file ``mmproj.gguf`` in a folder."""
+    config = load_config(overrides={"backend": backend, **options})
+    return Projector(path / "mmproj.gguf" if path.is_dir() else path, config, get_registry(config))
+
+
+def parts_of(path: Path, values: MediaValues, backend: str = "numpy", kind: MediaKind = "image") -> list[Any]:
+    """Return the texts and embeddings that a projector makes of an image or a sound."""
+    with closing(opened(path, backend)) as projector:
+        return projector.encode(values, kind=kind)

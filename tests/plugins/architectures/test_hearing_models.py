@@ -7,21 +7,19 @@ import pytest
 
 import pumice
 from hearing_models import CASES, FIXTURE, ODD_SECONDS, RATE, SECONDS, SHORT_SECONDS, SOUND, sound, write_folder
-from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.media_encoder import SoundPiece
 from pumice.model_files.opening import open_model
-from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_architectures.hearing.conformer import usm_mel
 from pumice_architectures.hearing.fast_conformer import normalized_mel
 from pumice_architectures.hearing.gemma3n import emphasized_mel
 from pumice_architectures.hearing.granite import paired_mel
 from pumice_architectures.hearing.mel import HOP, WINDOW_FRAMES, log_mel
+from vision_files import opened, parts_of
 from vision_models import described
 from vision_models import write_folder as write_images
 
@@ -75,11 +73,6 @@ def folders(tmp_path_factory):
         return folder
 
     return make
-
-
-def opened(folder, backend="numpy"):
-    config = load_config(overrides={"backend": backend})
-    return Projector(folder / "mmproj.gguf", config, get_registry(config))
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -151,9 +144,7 @@ def test_other_spectrograms_are_those_of_transformers(kind, mel, n_mels, atol):
 
 @pytest.mark.parametrize(("kind", "backend"), [*((kind, "numpy") for kind in CASES), ("qwen2audio", "cpu")])
 def test_rows_are_those_of_transformers(folders, kind, backend):
-    projector = opened(folders(kind), backend)
-    parts = projector.encode(sound(SECONDS, CASES[kind].get("rate", RATE)), kind="audio")
-    projector.close()
+    parts = parts_of(folders(kind), sound(SECONDS, CASES[kind].get("rate", RATE)), backend, "audio")
     assert [part for part in parts if isinstance(part, str)] == TEXTS[kind]
     reference = VALUES[f"{kind}.rows"]
     rows = np.concatenate([part.rows for part in parts if isinstance(part, Embeddings)])
@@ -166,10 +157,8 @@ def test_rows_are_those_of_transformers(folders, kind, backend):
 
 @pytest.mark.parametrize(("kind", "seconds", "n_rows"), [("dots3note", SHORT_SECONDS, 3), ("mimo", ODD_SECONDS, 1)])
 def test_last_rows_of_incomplete_frames_or_pairs_are_those_of_the_reference(folders, kind, seconds, n_rows):
-    projector = opened(folders(kind))
-    samples = sound(seconds, CASES[kind].get("rate", RATE))
-    (part,) = [part for part in projector.encode(samples, kind="audio") if isinstance(part, Embeddings)]
-    projector.close()
+    parts = parts_of(folders(kind), sound(seconds, CASES[kind].get("rate", RATE)), kind="audio")
+    (part,) = [part for part in parts if isinstance(part, Embeddings)]
     reference = VALUES[f"{kind}.short"]
     assert len(part.rows) == n_rows
     assert np.abs(part.rows - reference).max() <= 1e-6 * np.abs(reference).max()

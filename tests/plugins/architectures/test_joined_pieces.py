@@ -6,12 +6,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from pumice.config import load_config
-from pumice.engine.media.projector import Projector
 from pumice.media_encoder import ImagePiece, JoinedPieces
-from pumice.registry import get_registry
 from pumice_numpy import NumpyBackend
-from vision_files import picture
+from vision_files import opened, picture
 from vision_models import converted
 from waiting import wait_until
 
@@ -47,11 +44,10 @@ def grouped(projector):
 )
 def test_pieces_that_share_a_step(tmp_path, monkeypatch, kind):
     folder = converted(tmp_path / kind, kind)
-    config = load_config(overrides={"backend": "numpy"})
     rows, n_groups = {}, {}
     for shares in (False, True):  # as on a GPU
         monkeypatch.setattr(NumpyBackend, "offload", shares)
-        projector = Projector(folder / "mmproj.gguf", config, get_registry(config))
+        projector = opened(folder)
         groups = grouped(projector)
         n_groups[shares] = len(groups)
         rows[shares] = [one for group in groups for one in projector.steps["image"].compute(group)]
@@ -67,8 +63,7 @@ def projector(tmp_path, monkeypatch):
     """Pixtral's, whose pieces share steps, as on a GPU."""
     monkeypatch.setattr(NumpyBackend, "offload", True)
     folder = converted(tmp_path / "pixtral", "pixtral")
-    config = load_config(overrides={"backend": "numpy"})
-    with closing(Projector(folder / "mmproj.gguf", config, get_registry(config))) as projector:
+    with closing(opened(folder)) as projector:
         yield projector
 
 

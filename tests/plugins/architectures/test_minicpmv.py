@@ -5,18 +5,10 @@ import pytest
 
 import pumice
 from minicpmv_files import FIXTURE, N_QUERIES, PATCH, PICTURES, write_minicpmv
-from pumice.config import load_config
 from pumice.embeddings import Embeddings
-from pumice.engine.media.projector import Projector
-from pumice.registry import get_registry
-from vision_files import picture
+from vision_files import opened, parts_of, picture
 
 pytest.importorskip("PIL")
-
-
-def opened(path, backend="numpy"):
-    config = load_config(overrides={"backend": backend})
-    return Projector(path, config, get_registry(config))
 
 
 def pieces(projector, size):
@@ -52,9 +44,7 @@ def test_pixels_are_those_of_transformers(projector, expected, size):
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_rows_are_those_of_transformers_and_torch(tmp_path, expected, backend):
-    projector = opened(write_minicpmv(tmp_path / "mmproj.gguf"), backend)
-    parts = projector.encode(picture(*PICTURES[0]))
-    projector.close()
+    parts = parts_of(write_minicpmv(tmp_path / "mmproj.gguf"), picture(*PICTURES[0]), backend)
     rows = np.stack([part.rows for part in parts if isinstance(part, Embeddings)])
     reference = expected["rows.{}x{}".format(*PICTURES[0])]
     limit = {"numpy": 2e-6, "cpu": 1e-4}[backend]

@@ -13,7 +13,7 @@ from pumice.engine.media.projector import Projector
 from pumice.errors import ModelError, PromptTooLongError
 from pumice.hub.projectors import find_projector
 from pumice.registry import get_registry
-from vision_files import FIXTURE, picture, write_projector
+from vision_files import FIXTURE, opened, parts_of, picture, write_projector
 
 pytest.importorskip("PIL")
 KINDS = ("idefics3", "mlp")
@@ -28,11 +28,6 @@ def expected():
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request):
     return request.param
-
-
-def opened(path, backend="numpy"):
-    config = load_config(overrides={"backend": backend})
-    return Projector(path, config, get_registry(config))
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +56,8 @@ def test_pixels_are_those_of_transformers(projector, kind, expected):
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_rows_are_those_of_transformers(tmp_path, kind, expected, backend):
-    projector = opened(write_projector(tmp_path / "mmproj.gguf", kind), backend)
-    rows = np.concatenate([part.rows for part in projector.encode(picture(50, 30)) if not isinstance(part, str)])
-    projector.close()
+    parts = parts_of(write_projector(tmp_path / "mmproj.gguf", kind), picture(50, 30), backend)
+    rows = np.concatenate([part.rows for part in parts if not isinstance(part, str)])
     reference = expected[f"{kind}.rows.50x30"].reshape(rows.shape)
     limit = {"numpy": 1e-6, "cpu": 1e-4}[backend]
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()

@@ -10,20 +10,17 @@ import pumice
 from checkpoints import weights, write_checkpoint
 from gguf_files import write_gguf
 from pumice import ConvertError, ModelError
-from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.media_encoder import ImagePiece, JoinedPieces
 from pumice.model_files.opening import open_model
-from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
 from pumice_architectures.hearing import SOUND_ENCODERS
 from pumice_architectures.vision import ENCODERS
 from pumice_numpy.ops import OPS
-from vision_files import picture
+from vision_files import opened, parts_of, picture
 from vision_formulas import CASES, CONVERTED, FIXTURE, OLD, SIZES, old_metadata, size_of, write_folder
 from vision_models import described
 
@@ -59,20 +56,14 @@ def folders(tmp_path_factory):
     return make
 
 
-def opened(folder, backend="numpy", **options):
-    config = load_config(overrides={"backend": backend, **options})
-    return Projector(folder / "mmproj.gguf", config, get_registry(config))
-
-
 @pytest.mark.parametrize(
     ("kind", "backend"),
     [*((kind, "numpy") for kind in (*CASES, *OLD) if kind not in CONVERTED), *((kind, "cpu") for kind in ON_CPU)],
 )
 def test_rows_are_those_of_the_formulas(folders, kind, backend):
-    projector = opened(folders(kind), backend)
-    parts = [part.rows for part in projector.encode(picture(*size_of(kind))) if isinstance(part, Embeddings)]
-    projector.close()
-    rows, reference = np.concatenate(parts), VALUES[f"{kind}.rows"]
+    parts = parts_of(folders(kind), picture(*size_of(kind)), backend)
+    rows = np.concatenate([part.rows for part in parts if isinstance(part, Embeddings)])
+    reference = VALUES[f"{kind}.rows"]
     limit = {"numpy": 2e-6, "cpu": 1e-4}[backend]
     assert rows.shape == reference.shape
     if kind.startswith("cogvlm"):  # the first and last row are stored, and larger
@@ -94,9 +85,8 @@ def test_rows_of_mobilenet_differ_by_the_rounding_of_products_and_norms(folders,
 
     monkeypatch.setitem(OPS, "linear", linear)
     monkeypatch.setitem(OPS, "rms_norm", rms_norm)
-    projector = opened(folders("gemma3n"))
-    (image,) = [part for part in projector.encode(picture(*size_of("gemma3n"))) if isinstance(part, Embeddings)]
-    projector.close()
+    parts = parts_of(folders("gemma3n"), picture(*size_of("gemma3n")))
+    (image,) = [part for part in parts if isinstance(part, Embeddings)]
     reference = VALUES["gemma3n.rows"]
     assert np.abs(image.rows - reference).max() <= 1e-6 * np.abs(reference).max()
 
@@ -107,9 +97,7 @@ def test_visual_experts_read_an_image_whose_patches_have_one_position(folders, k
     if not (folder / "model.gguf").exists():
         with open_model(folder, options=ConvertOptions(GGMLType.F32)) as file:
             write_model(file, folder / "model.gguf")
-    projector = opened(folder)
-    (image,) = projector.encode(picture(*size_of(kind)))
-    projector.close()
+    (image,) = parts_of(folder, picture(*size_of(kind)))
     spans = [image.at(ids.index(0))]
     options = {"sampling": {"temperature": 0.0}, "max_tokens": 2, "logprobs": 20, "end_tokens": frozenset()}
     # the image is read in two steps, and the text behind it in a third

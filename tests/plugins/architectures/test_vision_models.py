@@ -10,17 +10,14 @@ import pytest
 import pumice
 from checkpoints import weights
 from gguf_files import write_gguf
-from pumice.config import load_config
 from pumice.embeddings import Embeddings
 from pumice.engine import Request
-from pumice.engine.media.projector import Projector
 from pumice.engine.messages import Encode
 from pumice.engine.placement.sizing import BLOCK_SIZE
 from pumice.gguf import GGUFFile
 from pumice.media_encoder import ImagePiece, JoinedPieces
-from pumice.registry import get_registry
 from pumice.streaming.stream import Stream
-from vision_files import picture
+from vision_files import opened, parts_of, picture
 from vision_models import CASES, FIXTURE, IMAGE, SIZE, SIZES, converted, described, raster
 
 pytest.importorskip("PIL")
@@ -54,11 +51,6 @@ def folders(tmp_path_factory):
         return converted(root / kind, kind)
 
     return make
-
-
-def opened(folder, backend="numpy", **options):
-    config = load_config(overrides={"backend": backend, **options})
-    return Projector(folder / "mmproj.gguf", config, get_registry(config))
 
 
 def expected(kind, name):
@@ -127,9 +119,7 @@ def test_pixels_are_those_of_transformers(folders, kind):
 
 def rows_like_transformers(folder, kind, backend):
     """Return the parts of an image, whose rows are those of transformers."""
-    projector = opened(folder, backend)
-    parts = [part for part in projector.encode(picture(*SIZE)) if isinstance(part, Embeddings)]
-    projector.close()
+    parts = [part for part in parts_of(folder, picture(*SIZE), backend) if isinstance(part, Embeddings)]
     rows, reference = np.concatenate([part.rows for part in parts]), expected(kind, "rows")
     limit = {"numpy": 2e-6, "cpu": 1e-4}[backend] * (2 if kind == "gemma4" else 1)  # whose scores are not scaled
     assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
@@ -240,9 +230,7 @@ def test_kimi_vl_reads_the_same_encoder_in_its_own_order(folders, tmp_path):
             tensors[f"v.blk.{match[1]}.attn_qkv.{match[2]}"] = weights(name, shape)
     tensors["v.position_embd.weight"] = tensors["v.position_embd.weight"].reshape(36, 32)
     write_gguf(tmp_path / "mmproj.gguf", values | {"clip.projector_type": "kimivl"}, tensors)
-    projector = opened(tmp_path)
-    (rows,) = [part.rows for part in projector.encode(picture(*SIZE)) if isinstance(part, Embeddings)]
-    projector.close()
+    (rows,) = [part.rows for part in parts_of(tmp_path, picture(*SIZE)) if isinstance(part, Embeddings)]
     reference = expected("kimik25", "rows")
     assert np.abs(rows - reference).max() <= 2e-6 * np.abs(reference).max()
 
