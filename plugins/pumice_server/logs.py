@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 import pumice
+from pumice.cli.output import echo
 
 logger = logging.getLogger("pumice")
 access = logging.getLogger("pumice.access")
@@ -86,6 +87,14 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()
+
+
+def announce(text: str) -> None:
+    """Tell the operator that the server does something: as JSON after ``log_json``, otherwise as a line of text."""
+    if any(isinstance(handler.formatter, JsonLines) for handler in logger.handlers):
+        logger.info("%s", text)
+    else:
+        echo(text, err=True)
 
 
 def log_json() -> None:

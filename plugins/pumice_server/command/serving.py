@@ -22,7 +22,6 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
 import pumice
-from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.mcp import HostedTools, hosted_tools
 from pumice.plugin.unstable import ModelSpec
@@ -34,6 +33,7 @@ from pumice_server.command.beginning import COMMAND
 from pumice_server.http.connections import MALFORMED, Protocol, RequestTurns
 from pumice_server.jobs.runner import Jobs
 from pumice_server.keys import APIKeys
+from pumice_server.logs import announce
 from pumice_server.models.served_model import Load, ServedModel
 from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
@@ -200,6 +200,9 @@ async def lifespan(
 def _reload(settings: Settings) -> None:
     """Read the API keys again, or keep the present ones if that fails."""
     assert isinstance(settings.keys, APIKeys)
+    if settings.keys.file is None:
+        logger.warning("SIGHUP: there is no --api-key-file to read again")
+        return
     try:
         settings.keys.reload()
         logger.warning("reloaded the API keys: %d", len(settings.keys))
@@ -215,15 +218,15 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
             is_own = threading.current_thread() is threading.main_thread()
             with without_collections() if is_own else contextlib.nullcontext():
                 async with models.using(served_model):
-                    echo(_summary(served_model, models.settings), err=True)
+                    announce(_summary(served_model, models.settings))
         except Exception as error:
             if not models.draining:
                 models.draining = True  # no retry
                 failed(error)
             return
     else:
-        echo(f"serving {', '.join(served.name for served in models.served_models)}", err=True)
-    echo(f"listening on {address}", err=True)
+        announce(f"serving {', '.join(served.name for served in models.served_models)}")
+    announce(f"listening on {address}")
     notify("READY=1")
 
 

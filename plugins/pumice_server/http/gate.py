@@ -127,11 +127,14 @@ class Gate:
         request_id = sent_id if _ID.fullmatch(sent_id) else secrets.token_hex(12)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
-        logs.begin({"id": request_id, "method": scope["method"], "path": scope["path"]})
+        facts = {"id": request_id, "address": _address(scope), "method": scope["method"], "path": scope["path"]}
+        logs.begin(facts)
         status = _UNANSWERED
+        is_whole = False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_whole
+            is_whole = message["type"] == "http.response.body" and not message.get("more_body")
             if message["type"] == "http.response.start":
                 status = message["status"]
                 response_headers = MutableHeaders(scope=message)
@@ -154,6 +157,8 @@ class Gate:
                 response = await answer_error(Request(scope), error)
                 await response(scope, receive, send_with_id)
             finally:
+                if status != _UNANSWERED and not is_whole:
+                    logs.about(left=True)
                 tracing.describe(span, logs.end(status))
                 self._rates.end(state.get("client", ""), logs.n_tokens())
 
@@ -163,7 +168,7 @@ class Gate:
             key = self._admit(scope["path"], headers)
             state["client"], state["scopes"] = key.digest.hex() if key else "", key.scopes if key else SCOPES
             state["cache_salt"] = state["client"] if len(self._keys) > 1 else ""
-            CLIENT.set(state["client"] or (scope.get("client") or ("unknown",))[0])
+            CLIENT.set(state["client"] or _address(scope))
             if scope["method"] == "POST":
                 self._rates.begin(state["client"])
         except HTTPException as error:
@@ -202,6 +207,11 @@ class Gate:
             raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
         logs.about(key=admitted.name or None)
         return admitted
+
+
+def _address(scope: Scope) -> str:
+    """Return the IP address of a request's client."""
+    return str((scope.get("client") or ("unknown",))[0])
 
 
 def scoped(endpoint: Answering, scope: str) -> Answering:

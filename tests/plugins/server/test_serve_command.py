@@ -45,7 +45,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen, str, list[str]]
     try:
         for line in process.stderr:
             said.append(line)
-            if found := re.match(r"listening on (https?://\S+)", line):
+            if found := re.search(r"listening on (https?://[^\s\"]+)", line):
                 yield process, found[1], said
                 break
         else:
@@ -242,7 +242,8 @@ def test_the_unit_of_systemd_has_options_that_are_known():
 
 
 def test_requests_as_lines_of_json():
-    with serving("--log-jsonl", "-n", "5") as (process, url, _):
+    with serving("--log-jsonl", "-n", "5") as (process, url, said):
+        assert all(json.loads(line)["message"] for line in said)
         body = {"prompt": "Once my password", "max_tokens": 50, "ignore_eos": True}
         post = partial(httpx2.post, f"{url}/v1/completions", timeout=PATIENCE)
         answer = post(json=body, headers={"X-Request-Id": "mine"})
@@ -257,8 +258,17 @@ def test_requests_as_lines_of_json():
         assert post(json={"prompt": "Once " * 10_000}).status_code == 400
         line = json.loads(text)
         assert json.loads(next(lines))["model"] == line["model"]
-    assert {name: line[name] for name in ("id", "method", "path", "status", "generated_tokens", "level")} == {
+        with httpx2.stream("GET", f"{url}/models/sse", timeout=PATIENCE) as response:
+            assert response.status_code == 200
+        left = json.loads(next(lines))
+        assert (left["path"], left["status"], left["left"]) == ("/models/sse", 200, True)
+        process.send_signal(signal.SIGHUP)
+        assert "no --api-key-file to read again" in next(process.stderr)
+    assert {
+        name: line[name] for name in ("id", "address", "method", "path", "status", "generated_tokens", "level")
+    } == {
         "id": "mine",
+        "address": "127.0.0.1",
         "method": "POST",
         "path": "/v1/completions",
         "status": 200,
