@@ -235,9 +235,14 @@ class ModelLoading:
         raise error
 
     def _load_checked(self, spec: ModelSpec, progress: LoadProgress, deliver: Deliver) -> pumice.Model:
-        """Load a model, and check the server's grammar or schema with it. Raises RequestError, as well as loading's."""
+        """Load a model, and check its sampler chain and the server's grammar or schema with it.
+
+        Raises PluginError and RequestError, as well as loading's.
+        """
         model = self._load_model(self._sharing(spec), progress, deliver)
         try:
+            if model.facts.generates:
+                _ = model.sampling  # an error if several plugins claim the name of a sampler
             if self.settings.output and model.facts.generates:
                 options: dict[str, Any] = {**self.settings.output}
                 model.request([], **options)

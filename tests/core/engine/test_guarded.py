@@ -50,6 +50,7 @@ def misshape(self, step):
         (backend(free_memory=fail), "free_memory: RuntimeError: two lines"),
         (backend(compile=fail), "compile: RuntimeError: two lines"),
         (backend(compile=lambda *_: None), "compile: expected a Program, not None"),
+        (program(memory=5), "memory: AttributeError: 'int' object has no attribute 'items'"),
         (program(run=fail), "run: RuntimeError: two lines"),
         (program(run=lambda self, step: None), "run: returned no array for %"),
         (program(run=lambda self, step: {}), "run: returned no array for %"),

@@ -14,11 +14,14 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from installed_plugins import passed
 from pumice.engine.messages import DeviceFacts
 from pumice.plugin.unstable import ModelSpec
+from pumice_samplers.select import Greedy
 from pumice_server.command.serving import load_process
 from pumice_server.models import model_loading, model_service, served_models
 from pumice_server.models.served_model import FOREVER
+from pumice_server.models.served_models import Models
 from pumice_server.protocols.ollama.chat import keep_alive
 from pumice_server.settings import Settings
 from server_thread import Serving, serving
@@ -226,6 +229,18 @@ def test_a_model_that_cannot_be_loaded(specs, tmp_path):
         assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
         assert re.search(r"the next attempt is in \d+ s\b", refused.text)
         assert complete(server, "one").status_code == 200
+
+
+def test_a_sampler_that_two_plugins_claim_is_an_error_of_the_load(specs):
+    plugins = [passed("samplers", name, greedy=Greedy) for name in ("first", "second")]
+    models = Models(specs[:1], lambda spec, *_: pumice.load(spec.path, plugins=plugins, **OPTIONS), Settings())
+
+    async def load() -> None:
+        async with models.using(models.single):
+            pass
+
+    with pytest.raises(pumice.PluginError, match="'first' and 'second' both register the sampler 'greedy'"):
+        asyncio.run(load())
 
 
 def test_a_request_that_comes_while_its_model_is_unloaded_loads_it_again(one, monkeypatch):

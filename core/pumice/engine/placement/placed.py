@@ -292,7 +292,7 @@ class PlacedModel:
     @property
     def memory(self) -> dict[str, int]:
         """Allocated bytes by purpose, over all backends."""
-        return summed(program.memory for program in self._programs)
+        return summed(steps.memory for steps in self._steps)
 
     @property
     def held(self) -> list[Held]:
@@ -322,9 +322,13 @@ class PlacedModel:
         return [*self.graphs.items(), *self.prompts.items()]
 
     @property
-    def _programs(self) -> list[Program]:
+    def _steps(self) -> list[SegmentProgram]:
         every = [*(placed for _, placed in self._named), *self._derived.values()]
-        return [placed.program for placed in every if placed.program]
+        return [placed.steps for placed in every if placed.steps]
+
+    @property
+    def _programs(self) -> list[Program]:
+        return [steps.program for steps in self._steps]
 
 
 def _limits_of(graph: Graph, limits: Limits) -> Limits:

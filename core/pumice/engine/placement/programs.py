@@ -77,7 +77,7 @@ class SegmentProgram:
     def memory(self) -> dict[str, int]:
         """The program's allocated bytes by purpose."""
         try:
-            return self.program.memory
+            return {str(purpose): int(size) for purpose, size in self.program.memory.items()}
         except UNEXPECTED as error:
             raise_named(error, self._where and f"{self._where}: memory")
 
