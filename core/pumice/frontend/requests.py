@@ -124,5 +124,5 @@ class RequestMaker:
 def check_single(request: Request) -> Request:
     """Return a request for one completion. Raises RequestError if it asks for several."""
     if request.n != 1:
-        raise RequestError(f"n: a stream has one completion, not {request.n}; generate gives several")
+        raise RequestError(f"n: a stream or chat has one completion, not {request.n}; generate gives several")
     return request

@@ -101,7 +101,7 @@ def _read_version(cursor: Cursor) -> int:
     version = cursor.u32("version")
     if version in VERSIONS:
         return version
-    if version & 0xFFFF == 0:
+    if version and version & 0xFFFF == 0:
         problem = "the file is big-endian; convert it with gguf-convert-endian from the gguf package"
     elif version == 1:
         problem = "version 1 is no longer in use; convert the model again"

@@ -196,4 +196,6 @@ def _death(status: int) -> EngineDiedError:
     name = describe_status(status)
     if name == "SIGKILL":
         return EngineKilledError("the engine's process was ended by SIGKILL; was there too little memory?")
+    if name == "SIGBUS":
+        return EngineDiedError("the engine's process was ended by SIGBUS; was the model's file cut short while in use?")
     return EngineDiedError(f"the engine's process was ended by {name}")

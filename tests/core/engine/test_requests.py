@@ -245,7 +245,7 @@ def test_several_completions_share_a_prompt(model):
     again = asyncio.run(model.agenerate(prompt, n=3, **RANDOM))
     assert [each.tokens for each in again] == alone
     for use in (lambda: model.stream("a", n=2), lambda: model.generate_many(["a"], n=2)):
-        with pytest.raises(pumice.RequestError, match="a stream has one completion, not 2"):
+        with pytest.raises(pumice.RequestError, match="a stream or chat has one completion, not 2"):
             use()
 
 

@@ -33,6 +33,7 @@ CASES = {
     "only magic": (b"GGUF", "version takes 4 bytes but the file ends after 0; is the file complete? (at byte 4)"),
     "version 1": (raw.gguf(version=1), "version 1 is no longer in use"),
     "version 4": (raw.gguf(version=4), "unknown version 4"),
+    "version 0": (raw.gguf(version=0), "unknown version 0"),
     "big-endian": (b"GGUF" + pack(">IQQ", 3, 0, 0), "big-endian; convert it with gguf-convert-endian"),
     "tensor count": (raw.gguf(n_tensors=HUGE), f"number of tensors is {HUGE}, more than"),
     "tensor count beyond file": (raw.gguf(n_tensors=100), "number of tensors is 100, but only"),

@@ -76,13 +76,20 @@ def test_prompt_progress_is_reported(path):
     assert cached == 39
 
 
-def test_a_killed_engine_fails_its_streams_and_leaves_nothing(path):
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGKILL, "ended by SIGKILL; was there too little memory"),
+        (signal.SIGBUS, "ended by SIGBUS; was the model's file cut short"),
+    ],
+)
+def test_a_killed_engine_fails_its_streams_and_leaves_nothing(path, number, reason):
     before = open_files()
     with pumice.load_process(path, **EXACT) as model:
         stream = model.stream("a", **ENDLESS)
         next(stream)
-        os.kill(model.engine.link.pid, signal.SIGKILL)
-        with pytest.raises(pumice.EngineDiedError, match="ended by SIGKILL; was there too little memory"):
+        os.kill(model.engine.link.pid, number)
+        with pytest.raises(pumice.EngineDiedError, match=reason):
             stream.completion()
         with pytest.raises(pumice.EngineDiedError):
             model.generate("a")

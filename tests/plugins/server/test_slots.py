@@ -177,7 +177,7 @@ def test_a_slot_whose_cache_finds_the_disk_full_is_an_error(tmp_path, monkeypatc
     with pumice.load(**options) as model, running(model, slot_folder=tmp_path) as server:
         server.client.post("/completion", json={"prompt": PROMPT, "n_predict": 3, "id_slot": 1})
         response = act(server, "save", filename="talk.bin")
-    message = "the cache of talk.bin cannot be kept: its disk is full, or cannot be written"
+    message = "the cache of talk.bin cannot be kept: less than 1 GiB of its disk is free, or it cannot be written"
     assert (response.status_code, response.json()["error"]["message"]) == (507, message)
     assert not (tmp_path / "talk.bin").exists()
     assert [record for record in caplog.records if message in record.message and record.levelname == "ERROR"]

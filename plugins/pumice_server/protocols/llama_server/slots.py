@@ -82,7 +82,9 @@ async def _save(request: Request, service: Service, slot: int, body: SlotBody) -
         try:
             n_cached = await service.save_prompt(tokens, text.salt)
         except pumice.ConfigError:  # the engine has logged the folder and the reason
-            raise UnwritableError(f"the cache of {name}", "its disk is full, or cannot be written") from None
+            raise UnwritableError(
+                f"the cache of {name}", "less than 1 GiB of its disk is free, or it cannot be written"
+            ) from None
     await FILES(_write, path, data)
     timings = {"save_ms": (time.perf_counter() - started) * 1000}
     facts = {"n_saved": len(tokens), "n_cached": n_cached, "n_written": len(data)}
