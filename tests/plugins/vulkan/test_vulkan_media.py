@@ -4,23 +4,19 @@ import numpy as np
 import pytest
 
 import hearing_models
-from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
-from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import open_model
-from pumice.registry import get_registry
-from vision_files import picture
+from vision_files import opened, picture
 from vision_models import SIZE, SPANNING, converted
 
 pytest.importorskip("PIL")
-
+pytestmark = pytest.mark.usefixtures("vulkan_device")
 
 SEVERAL = ((64, 64), (32, 96), (20, 20))
 
 
-@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize(
     ("kind", "sizes"), [(kind, SEVERAL if kind in ("gemma3", "qwen3vl", "internvl") else [SIZE]) for kind in SPANNING]
 )
@@ -29,7 +25,6 @@ def test_rows_of_images_are_those_of_numpy(tmp_path, rounding, kind, sizes):
     check(folder / "mmproj.gguf", lambda projector: [projector.encode(picture(*size)) for size in sizes], rounding)
 
 
-@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize("kind", ["gemma3n", "granitespeech"])
 def test_rows_of_sounds_are_those_of_numpy(tmp_path, rounding, kind):
     """Products of several vectors of a row with one matrix, of frames as well as of tokens."""
@@ -44,8 +39,7 @@ def check(path, encode, rounding):
     """Compare rows with NumPy's, up to the device's rounding; every operation is computed by its backend."""
     rows = {}
     for backend in ("numpy", "vulkan"):
-        config = load_config(overrides={"backend": backend})
-        projector = Projector(path, config, get_registry(config))
+        projector = opened(path, backend)
         rows[backend] = [part.rows for parts in encode(projector) for part in parts if isinstance(part, Embeddings)]
         runners = [runner for steps in projector.steps.values() for runner in steps.runners]
         assert {segment.backend for runner in runners for segment in runner.placed.main.segments} == {backend}
