@@ -112,7 +112,8 @@ def check_configuration(config: Config) -> None:
 
     registry = get_registry(config)
     named_devices(config)
-    check_proposers(config.speculate, [*registry.proposers, *COMPUTED], error=ConfigError)
+    computed = [name for name in COMPUTED if name != "draft" or config.draft]
+    check_proposers(config.speculate, [*registry.proposers, *computed], error=ConfigError)
     if config.cache_folder:
         check_folder(Path(config.cache_folder), config.cache_option)
     files = {f"adapters.{name}": adapter.file for name, adapter in config.adapters.items()}
