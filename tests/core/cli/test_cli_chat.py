@@ -258,6 +258,23 @@ def test_another_model_goes_on_with_the_conversation(demo, model, capfdbinary):
     assert stderr.count(f"{model} on numpy") == 2
 
 
+def test_another_model_leaves_out_images_that_it_does_not_take(model, tmp_path, capfdbinary):
+    pytest.importorskip("PIL.Image").new("RGB", (64, 64), "red").save(tmp_path / "red.png")
+    options = {"backend": "numpy", "draft": None, "config": {"adapters": {}}}
+    image = f"/image {tmp_path / 'red.png'}"
+    coming = iter([image, "Once", image, "/model pumice-demo-vision", f"/model {model}", "And now?"])
+    with click.Context(click.Command("chat"), info_name="chat"), ChatModel("pumice-demo-vision", options) as chat_model:
+        conversation = Conversation(chat_model.model, dict(OPTIONS))
+        Session(conversation, lambda: next(coming, None) or end(), chat_model=chat_model).run()
+    assert [each["content"] for each in conversation.messages if each["role"] == "user"] == [
+        "[image]\nOnce",
+        "And now?",
+    ]
+    assert len(conversation.messages) == 4
+    stderr = capfdbinary.readouterr()[1].decode()
+    assert stderr.count("warning: this model takes no images") == stderr.count("what this chat has is left out") == 1
+
+
 def end() -> str:
     raise EOFError
 

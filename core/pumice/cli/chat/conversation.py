@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pumice.chat.media import kind_of
+from pumice.chat.media import KINDS, kind_of
 from pumice.cli.chat.files import read_conversation, read_image, read_sound, read_video, write_conversation
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.errors import PumiceError, RequestError
@@ -15,6 +15,7 @@ from pumice.options import CHAT
 from pumice.wording import unknown_name
 
 if TYPE_CHECKING:
+    from pumice.architecture import MediaKind
     from pumice.chat import Message, Tool
     from pumice.chat.mixed import Media
     from pumice.frontend.tool_loop import ToolLoop
@@ -161,6 +162,23 @@ class Conversation:
             self.options["chat_template"] = ASSUMED_TEMPLATE
         return self.take_tools(self._offered)
 
+    def leave_media(self) -> list[str]:
+        """Leave out media that the model does not take. Returns a line for each kind of them.
+
+        Those that wait for the next message are gone; ``[image]`` stands for one of an earlier message.
+        """
+        contents = [message["content"] for message in self.messages if isinstance(message["content"], list)]
+        parts = [part for content in [self.media, *contents] for part in content]
+        problems = {}
+        for kind in {kind_of(part): None for part in parts if not isinstance(part, str)}:
+            try:
+                self.model.media.check(kind)
+            except RequestError as error:
+                problems[kind] = f"{error}; what this chat has is left out"
+        self.media = [media for media in self.media if kind_of(media) not in problems]
+        self.messages = [_without_media(message, problems) for message in self.messages]
+        return list(problems.values())
+
     def take_defaults(self, defaults: ChatDefaults) -> None:
         """Take the defaults of a catalogue entry in place of the previous one's; the user's own settings stay."""
         earlier, self._defaults = self._defaults, defaults
@@ -214,9 +232,10 @@ def _default_options(defaults: ChatDefaults) -> dict[str, Any]:
     return options
 
 
-def _without_media(message: dict[str, Any]) -> dict[str, Any]:
+def _without_media(message: dict[str, Any], kinds: Container[MediaKind] = KINDS) -> dict[str, Any]:
+    """Return a message with texts in place of media of these kinds."""
     content = message["content"]
     if not isinstance(content, list):
         return message
-    texts = (part if isinstance(part, str) else f"[{kind_of(part)}]" for part in content)
-    return {**message, "content": "\n".join(texts)}
+    parts = [part if isinstance(part, str) or kind_of(part) not in kinds else f"[{kind_of(part)}]" for part in content]
+    return {**message, "content": "\n".join(parts) if all(isinstance(part, str) for part in parts) else parts}

@@ -237,7 +237,8 @@ class Session:
         finally:  # an earlier model was loaded again
             model = self._chat_model.model
             if model is not self._conversation.model:
-                _warn_of_tools(partial(self._conversation.take_model, model))
+                _warn_of_problems(partial(self._conversation.take_model, model))
+                _warn_of_problems(self._conversation.leave_media)
                 self._conversation.take_defaults(chat_defaults(self._chat_model.name))
         if name and not model.template.exists:
             warn_of_assumed_template(self._chat_model.name)
@@ -337,7 +338,7 @@ def take_mcp_tools(conversation: Conversation) -> None:
     tools = hosted.wait(_tell_starting)
     for problem in hosted.problems:
         say("warning", problem)
-    _warn_of_tools(partial(conversation.take_tools, tools))
+    _warn_of_problems(partial(conversation.take_tools, tools))
 
 
 def _tell_starting(servers: Sequence[str]) -> None:
@@ -347,8 +348,8 @@ def _tell_starting(servers: Sequence[str]) -> None:
     _tell(f"waiting for the MCP server{plural} {names} to start; Ctrl-C goes on without {pronoun}")
 
 
-def _warn_of_tools(take: Callable[[], list[str]]) -> None:
-    """Let a conversation take tools, and say which cannot be used."""
+def _warn_of_problems(take: Callable[[], list[str]]) -> None:
+    """Let a conversation take tools or a model, and say what cannot be used."""
     try:
         problems = take()
     except PumiceError as error:
