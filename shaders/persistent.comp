@@ -5,9 +5,9 @@
 // the data itself until every word carries the current epoch. Each layer has regions of its own, and each word is written
 // once per token, so a word shows either this token's data or an older epoch.
 //
-// Each workgroup computes the same rows of every matrix. A subgroup takes CHUNK columns of some rows; a unit is a row's
-// part of that width, one block of 32 columns per lane. The units of a layer are numbered over all matrices, and each is
-// loaded AHEAD units before its product, whatever waits lie between.
+// Each workgroup computes the same rows of every matrix. A subgroup takes a chunk of the columns of some rows; a unit is a row's
+// part of that width, at most one block of 32 columns per lane, and is loaded units before its product, whatever waits lie
+// between.
 //
 // With SEVERAL, a step has up to TOKENS tokens, of one or several sequences (persistent_tokens.glsl): each unit is multiplied
 // with all of them, and each sum has the order that it has for one.
@@ -25,30 +25,27 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
-#ifndef BY_PLACE
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
-#endif
 
-// The variant for one family of models has its constants as macros, and its products written out by tools/straight_line.py.
-// Variants with experts (WITH_EXPERTS) have other products, persistent_experts.glsl; FFN is the width of all experts of a token.
-// Those for any shape (GENERAL) have the products of persistent_general.glsl. Weights may lie in any number of buffers, and are
-// found by address, unless they lie in one (BY_PLACE).
+// Variants for some types of matrices (OPEN) have sizes as specialization constants, and products by tools/token_products.py.
+// Those with experts (WITH_EXPERTS) have sizes as macros, and products of persistent_experts.glsl; FFN is the width of all experts
+// of a token. Those for any experts (GENERAL) have the products of persistent_general.glsl. Weights may lie in any number of
+// buffers, and are found by address.
 #if defined(GENERAL)
 #include "persistent_general_constants.glsl"
-#elif defined(OPEN)
-layout(local_size_x = THREADS) in;
-#include "persistent_open_constants.glsl"
 #else
 layout(local_size_x = THREADS) in;
-#ifndef BY_PLACE
+#ifdef OPEN
+#include "persistent_open_constants.glsl"
+#else
 layout(constant_id = 4) const uint LAYERS = 2u;
 layout(constant_id = 10) const uint VOCAB = 256u;
 #endif
 #endif
-
-#ifdef SEVERAL
-layout(constant_id = 21) const uint TOKENS = 4u; // most tokens of a step
-layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all tokens are in shared memory
+#ifndef OPEN
+const bool POST_NORMS = false;
+const float SOFT_CAP = 0.0, LOGIT_CAP = 0.0;
+const uint WINDOW = 0u;
 #endif
 
 // On software devices (SOFTWARE) all subgroups enter a loop, and units of experts are loops, which their compilers need.
@@ -63,18 +60,11 @@ layout(constant_id = 22) const bool GATED_SHARED = false; // gated values of all
 #define WITH_OTHERS false
 #endif
 
-// Single tokens of a family whose weights lie in one buffer: angles are computed once a token, and up is read into the L2
-// cache while the attention of others is awaited.
-#if defined(BY_PLACE) && !defined(SEVERAL)
-#define HASTENED
-#endif
-
 #include "common.glsl"
 #include "rope_angle.glsl"
 #ifndef SEVERAL
 #include "ranks.glsl"
 #endif
-#ifndef BY_PLACE
 layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly buffer Codes { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly buffer Bits { uvec2 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 2) restrict readonly buffer Scales { uint16_t v[]; };
@@ -86,16 +76,6 @@ layout(buffer_reference, std430, buffer_reference_align = 16) restrict readonly 
 #define SCALES(PLACE, I) uint(Scales(PLACE).v[I])
 #define SUPERS(PLACE, I) Supers(PLACE).v[I]
 layout(std430, set = 0, binding = 3) restrict readonly buffer Addresses { uvec2 addresses[]; };
-#else
-layout(std430, set = 0, binding = 1) restrict readonly buffer A4 { uvec4 a4[]; };
-layout(std430, set = 0, binding = 1) restrict readonly buffer A2 { uvec2 a2[]; };
-layout(std430, set = 0, binding = 1) restrict readonly buffer A1 { uint a1[]; };
-layout(std430, set = 0, binding = 1) restrict readonly buffer AH { uint16_t a_halves[]; };
-#ifdef HASTENED
-layout(std430, set = 0, binding = 1) volatile readonly buffer AV { uint a_volatile[]; }; // loads of which none is left out
-#endif
-layout(std430, set = 0, binding = 3) restrict readonly buffer Places { uint places[]; };
-#endif
 layout(std430, set = 0, binding = 4) restrict readonly buffer Norms { vec4 norms[]; };
 layout(std430, set = 0, binding = 5) restrict readonly buffer Turns { uvec2 turns[]; };
 layout(std430, set = 0, binding = 6) restrict readonly buffer X { float x[]; };
@@ -164,16 +144,10 @@ const uint MERGED = DEEP_PARTS > 1u ? QUERY / 4u : 0u; // words
 const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + MOST_PARTS * QUERY / 4u;
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
-#if defined(GENERAL) || defined(WITH_EXPERTS)
+#ifdef OPEN
+const uint EXPERTS = 0u;
+#endif
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = EXPERTS > 0u ? 9u : 8u; // numbers of a layer in the table
-#else
-const uint ACT_LAYER = ACT_L;
-#ifndef BY_PLACE
-const uint TABLE_ROW = 8u;
-#else
-const uint TABLE_ROW = 9u; // the address of a cache has two words among places
-#endif
-#endif
 #if defined(GENERAL) || defined(OPEN)
 const uint BIASES_AT = (2u * LAYERS + 1u) * WIDTH + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u); // in `norms`, behind norms
 #endif
@@ -197,11 +171,7 @@ const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = 2u * OF_G + 1u, STRIDE_X = OF_X + 
 #else
 const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = ROWS_G + 1u, STRIDE_L = OF_L + 1u, STRIDE_X = OF_X + 1u;
 const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G);
-#ifdef WHOLE_OUTPUT // subgroups take whole rows of the output matrix
-const uint PARTIAL_X = LARGER(PARTIAL_QG * CHUNKS_X, STRIDE_L);
-#else
-const uint PARTIAL_X = LARGER(PARTIAL_QG, STRIDE_L) * CHUNKS_X;
-#endif
+const uint PARTIAL_X = LARGER(PARTIAL_QG * CHUNKS_X, STRIDE_L * CHUNKS_L);
 #endif
 const uint OCTETS = DIM / 8u, ROWS = LARGER(LANES / OCTETS, 1u); // of a position; positions of a subgroup at a time
 const uint TOGETHER = SHARE < ROWS ? SHARE : ROWS; // heads whose sums over the subgroups are made at a time
@@ -231,31 +201,23 @@ shared float squares[TOKENS * WARPS];
 #else
 #define FIRST_QUERY 2u
 shared float squares[WARPS];
-#ifdef POST_NORMS
+#ifdef OPEN
 shared float post_squares[WARPS];
-#ifdef HEAD_NORMS
-const uint POST_NORMS_AT = (2u * LAYERS + 1u) * WIDTH + 2u * LAYERS * DIM; // in `norms`
-#else
-const uint POST_NORMS_AT = (2u * LAYERS + 1u) * WIDTH;
-#endif
 #endif
 shared uvec2 bests[WARPS];
-#endif
-#ifdef HASTENED
-shared vec2 angles[DIM / 2u]; // of rotary positions
 #endif
 shared vec2 states[WARPS * SHARE]; // highest score and sum of weights
 shared float heads[(FIRST_QUERY + SHARE) * DIM]; // key and value of a head (of each token), and queries
 
 uint tid, wg, warp, lane, epoch;
 uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
-#ifdef WINDOW // some layers attend to the last WINDOW positions, by a block table, a cache and angles of their own
+#if defined(OPEN) && !defined(SEVERAL) // with a WINDOW some layers attend to the last WINDOW positions, by a block table, a cache and angles of their own
 uint window_table, window_v_cache;
-uint oldest, from_table, from_v_cache, from_turns; // of this layer
-#define OLDEST oldest +
-#define TABLE from_table
-#define V_CACHE from_v_cache
-#define FROM_TURNS from_turns +
+uint oldest = 0u, from_table, from_v_cache, from_turns; // of this layer
+#define OLDEST (WINDOW > 0u ? oldest : 0u) +
+#define TABLE (WINDOW > 0u ? from_table : table)
+#define V_CACHE (WINDOW > 0u ? from_v_cache : v_cache)
+#define FROM_TURNS (WINDOW > 0u ? from_turns : 0u) +
 #else
 #define OLDEST
 #define TABLE table
@@ -379,20 +341,22 @@ const uint SIX = 0x80000000u, SECOND = 0x40000000u, PLACE = 0x0fffffffu; // flag
 uvec4 x_low, x_high; // this lane's block of x
 vec4 x_scales;
 
+#ifdef WITH_EXPERTS
 void take_x(uint chunk) {
-    const uint b = BLOCK_OF chunk * LANES + lane;
+    const uint b = chunk * LANES + lane;
     x_low = codes[b];
     x_high = codes[MOST_X + b];
     x_scales = scales[b];
 }
+#endif
 
-#ifdef NARROW
-// Takes x of a chunk of `n` blocks. Lanes behind them multiply with zeros.
-void take_narrow(uint chunk, uint n) {
-    const uint b = chunk * n + min(lane, n - 1u);
+#ifdef OPEN
+// Takes x of one of the chunks of so many blocks. Lanes behind its blocks multiply with zeros.
+void take_narrow(uint chunk, uint chunks, uint blocks) {
+    const uint n = CEIL(blocks, chunks), at = chunk * n + lane, b = BLOCK_OF min(at, blocks - 1u);
     x_low = codes[b];
     x_high = codes[MOST_X + b];
-    x_scales = lane < n ? scales[b] : vec4(0.0);
+    x_scales = lane < n && at < blocks ? scales[b] : vec4(0.0);
 }
 #endif
 
@@ -468,7 +432,7 @@ uint batch_of(uint left) { return left > 4u ? 8u : left > 2u ? 4u : left; }
 
 #ifdef SEVERAL // persistent_tokens.glsl
 uint n_outputs; // rows of logits
-void take_x_of(uint t, uint chunk, bool is_gated);
+void take_x_of(uint t, uint chunk, uint chunks, uint blocks, bool is_gated);
 void give_logits(uint first, uint which);
 void take_heads(uint region, uint first_head, uint n, uint kv);
 #endif
@@ -497,30 +461,12 @@ float norm_factor() {
     return inversesqrt(subgroupAdd(sum) / float(WIDTH) + SHRINK * SHRINK * eps);
 }
 
-#ifdef HASTENED
-const uint TOUCHED = OF_G * BLOCKS_X / 4u / THREADS; // words of an invocation, one of each 64 bytes
-uint touched[TOUCHED];
-
-// Requests this workgroup's codes of up, which the L2 cache then holds.
-void touch_up() {
-    [[unroll]] for (uint i = 0u; i < TOUCHED; i++) {
-        touched[i] = a_volatile[4u * ((here_up & PLACE) + wg * OF_G * BLOCKS_X) + (i * THREADS + tid) * 16u];
-    }
-}
-
-// Uses the words, so that the compiler keeps their loads; the word of the probe is read by no other dispatch.
-void keep_touched() {
-    uint all = 0u;
-    [[unroll]] for (uint i = 0u; i < TOUCHED; i++) all ^= touched[i];
-    if (all == limit) put(ACT_PROBE + wg, uvec2(0u));
-}
-#endif
-
 // --- x of a product
 
 const uint READS_X = CEIL(WIDTH / 4u, THREADS);
 
-#ifdef POST_NORMS
+#ifdef OPEN
+const uint POST_NORMS_AT = BIASES_AT; // no model has both
 vec4 stream[READS_X]; // x as it passes, to which each workgroup adds the normed results of blocks
 
 // Adds the results of which this invocation has seen its words to x, behind norm `norm` of results.
@@ -546,10 +492,7 @@ void add_normed(uint norm) {
 // Keeps x times a norm's weights; its factor follows from the squares.
 void take_normed(uint layer, uint region, uint norm) {
     float sum = 0.0;
-#if defined(GENERAL_EXPERTS)
-    const bool routes = SPARSE && (norm & 1u) != 0u;
-    if (routes) begin_routing(layer);
-#elif defined(WITH_EXPERTS)
+#ifndef OPEN
     const bool routes = (norm & 1u) != 0u;
     if (routes) begin_routing(layer);
 #endif
@@ -560,8 +503,8 @@ void take_normed(uint layer, uint region, uint norm) {
     before_polls();
     if (region != 0u) {
         POLL(READS_X, region + min(k * THREADS + tid, WIDTH / 4u - 1u))
-#ifdef POST_NORMS
-        add_normed(norm - 1u);
+#ifdef OPEN
+        if (POST_NORMS) add_normed(norm - 1u);
 #endif
     }
     [[unroll]] for (uint k = 0u; k < READS_X; k++) {
@@ -573,19 +516,19 @@ void take_normed(uint layer, uint region, uint norm) {
             const uint at = x_at + 4u * e;
             v = SHRINK * vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
         }
-#ifdef POST_NORMS
-        if (region == 0u) stream[k] = v;
-        else if (real) v = stream[k];
+#ifdef OPEN
+        if (POST_NORMS && region == 0u) stream[k] = v;
+        else if (POST_NORMS && real) v = stream[k];
 #endif
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
-#if defined(WITH_EXPERTS) || defined(GENERAL_EXPERTS)
+#ifndef OPEN
         if (routes && real) route(k, v * weights[k]);
 #endif
     }
     sum = subgroupAdd(sum);
     if (subgroupElect()) squares[warp] = sum;
-#if defined(WITH_EXPERTS) || defined(GENERAL_EXPERTS)
+#ifndef OPEN
     if (routes) sum_routed();
 #endif
 }
@@ -708,11 +651,7 @@ float head_norm(bool of_key, uint i) {
 }
 #endif
 
-#ifdef HASTENED
-#define ANGLE(POSITION, PAIR) angles[PAIR]
-#else
 #define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + FROM_TURNS PAIR])
-#endif
 
 // Turns a pair of values of the head at `BASE`.
 #define TURN(BASE, PAIR, POSITION) \
@@ -778,18 +717,12 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
 }
 #endif
 
-#ifdef HASTENED
-uint newest_cell; // of the newest position, for a head of keys 0
-#else
-#define newest_cell cell_of(position)
-#endif
-
 // Writes the new key and value of a head to the cache.
 void store(uint kv) {
 #ifdef SEVERAL
     if (token != source) return; // it repeats another
 #endif
-    const uint cell = newest_cell + kv * block_size;
+    const uint cell = cell_of(position) + kv * block_size;
     if (tid < 2u * OCTETS) {
         const uint from = OWN_OF 8u * tid; // keys, then values
         const uint at = cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : V_CACHE / 4u);
@@ -798,14 +731,8 @@ void store(uint kv) {
     }
 }
 
-#if defined(SOFT_CAP) || defined(LOGIT_CAP)
-float capped(float v, float cap) { return cap * (1.0 - 2.0 / (exp(2.0 * v / cap) + 1.0)); } // tanh, without an overflow
-#endif
-#ifdef SOFT_CAP
-#define SCORE(V) capped(V, SOFT_CAP)
-#else
-#define SCORE(V) V
-#endif
+// `v` within a soft cap, unless that is zero; tanh, without an overflow.
+float capped(float v, float cap) { return cap > 0.0 ? cap * (1.0 - 2.0 / (exp(2.0 * v / cap) + 1.0)) : v; }
 
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
@@ -815,9 +742,7 @@ void attend(uint region, uint head, uint part, bool requested) {
     const uint start = OLDEST part * per_part, end = min(start + per_part, position + 1u);
     if (!requested) request(kv, start, false);
     take_heads(region, head, 1u, kv);
-#ifndef HASTENED
     if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(kv);
-#endif
     const vec4 query[2] = vec4[](head_four(FIRST_QUERY * DIM + 8u * octet), head_four(FIRST_QUERY * DIM + 8u * octet + 4u));
     vec4 sum[2] = vec4[](vec4(0.0), vec4(0.0));
     float top = -1e30, total = 0.0;
@@ -837,7 +762,7 @@ void attend(uint region, uint head, uint part, bool requested) {
                 score[e] += dot(key, query[i]);
             }
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[e] += subgroupShuffleXor(score[e], step);
-            score[e] = p < end ? SCORE(score[e] * scale) : -1e30;
+            score[e] = p < end ? capped(score[e] * scale, SOFT_CAP) : -1e30;
             fresh = max(fresh, score[e]);
         }
         const float factor = rescaled(top, fresh);
@@ -880,9 +805,6 @@ void attend(uint region, uint head, uint part, bool requested) {
         give_four(d < DIM, v / all, region + ACT_O + part * (QUERY / 4u) + head * (DIM / 4u) + d / 4u);
         if (d == 0u) put(region + ACT_S + part * HEADS + head, uvec2(floatBitsToUint(highest + log(all)), 0u));
     }
-#ifdef HASTENED // behind what others wait for
-    if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(kv);
-#endif
     barrier();
 }
 
@@ -934,9 +856,7 @@ void attend_together(uint region, uint team, uint part) {
         [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) {
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[i] += subgroupShuffleXor(score[i], step);
         }
-#ifdef SOFT_CAP
-        [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) score[i] = SCORE(score[i]);
-#endif
+        [[unroll]] for (uint i = 0u; i < DEEP_EACH * SHARE; i++) score[i] = capped(score[i], SOFT_CAP);
         [[unroll]] for (uint h = 0u; h < SHARE; h++) {
             float fresh = top[h];
             [[unroll]] for (uint e = 0u; e < DEEP_EACH; e++) {
@@ -970,9 +890,7 @@ void attend_together(uint region, uint team, uint part) {
         if (end == position) { // the newest, not in the cache
             float score = dot(head_four(OWN_OF 8u * octet), query[2u * h]) + dot(head_four(OWN_OF 8u * octet + 4u), query[2u * h + 1u]);
             [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score += subgroupShuffleXor(score, step);
-#ifdef SOFT_CAP
-            score = SCORE(score);
-#endif
+            score = capped(score, SOFT_CAP);
             if (row == 0u) {
                 const float fresh = max(top[h], score), factor = exp(top[h] - fresh), weight = exp(score - fresh);
                 top[h] = fresh;
@@ -1075,8 +993,8 @@ void refresh(uint region) {
 #define TAKE_X(CHUNKS, BLOCKS)
 #define TAKE_ATTENDED take_all_attended
 #else
-#ifdef NARROW
-#define TAKE_X(CHUNKS, BLOCKS) take_narrow(warp % CHUNKS, BLOCKS / CHUNKS);
+#ifdef OPEN
+#define TAKE_X(CHUNKS, BLOCKS) take_narrow(warp % CHUNKS, CHUNKS, BLOCKS);
 #else
 #define TAKE_X(CHUNKS, BLOCKS) take_x(warp % CHUNKS);
 #endif
@@ -1084,7 +1002,7 @@ void refresh(uint region) {
 
 // --- results of products
 
-#if defined(GENERAL) || defined(PADDED)
+#if defined(GENERAL) || defined(OPEN)
 #define IS_OWN(ROW) ((ROW) < OF_X && wg * OF_X + (ROW) < WIDTH)
 #else
 #define IS_OWN(ROW) (ROW < OF_X)
@@ -1100,7 +1018,7 @@ void refresh(uint region) {
 void give_heads(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < ROWS_Q; first += THREADS) {
         const uint row = first + tid;
-#if defined(GENERAL) || defined(PADDED)
+#if defined(GENERAL) || defined(OPEN)
         bool real = row < ROWS_Q && wg * OF_Q + row < QUERY;
         if (row >= OF_Q) real = row < ROWS_Q && wg * OF_K + (row - OF_Q) % OF_K < KEY;
 #else
@@ -1123,15 +1041,13 @@ float residual[OWN]; // the rows of x of this workgroup, in float32
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
         const uint row = k * THREADS + tid;
-#ifdef POST_NORMS
-        residual[k] = 0.0; // readers add
-#endif
+        if (POST_NORMS) residual[k] = 0.0; // readers add
         if (IS_OWN(row)) residual[k] += row_sum(row, chunks, STRIDE_X);
         give_four(IS_OWN(row), SHRINK * residual[k], at + (wg * OF_X + row) / 4u);
     }
 }
 
-#if defined(GENERAL) || defined(OPEN) || defined(GELU) // GELU by the tanh is x times a sigmoid, too
+#if defined(GENERAL) || defined(OPEN) // GELU by the tanh is x times a sigmoid, too
 #define SLOPE(V) (GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
 #else
 #define SLOPE(V) V
@@ -1140,7 +1056,7 @@ void give_residual(uint at, uint chunks) {
 void give_gated(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < OF_G / 4u; first += THREADS) {
         const uint four = first + tid;
-#if defined(GENERAL) || defined(PADDED)
+#if defined(GENERAL) || defined(OPEN)
         const bool real = four < OF_G / 4u && wg * OF_G + 4u * four < FFN;
 #else
         const bool real = four < OF_G / 4u;
@@ -1151,8 +1067,8 @@ void give_gated(uint region, float factor) {
             const float gate = row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor;
             v[c] = gate / (1.0 + exp(-SLOPE(gate))) * row_sum(OF_G + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
         }
-#if defined(GENERAL_EXPERTS)
-        if (SPARSE && real) v *= shares[(wg * OF_G + 4u * four) / EXPERT_FFN];
+#ifdef GENERAL
+        if (real) v *= shares[(wg * OF_G + 4u * four) / EXPERT_FFN];
 #elif defined(WITH_EXPERTS)
         if (real) v *= shares[(wg * OF_G + 4u * four) / OF_EXPERT];
 #endif
@@ -1220,15 +1136,13 @@ void give_best(uvec2 mine) {
 // Stores this workgroup's logits, of which `factor` is the norm's, and the best of them.
 void store_logits(float factor) {
     uvec2 mine = NOTHING;
-    for (uint row = tid; row < OF_L; row += THREADS) {
-        const uint id = wg * OF_L + row;
-        if (id < VOCAB) {
+    for (uint first = 0u; first < OF_L; first += THREADS) {
+        const uint row = first + tid, id = wg * OF_L + row;
+        if (row < OF_L && id < VOCAB) {
 #ifdef GENERAL
             const float v = partial[row] * factor;
-#elif defined(LOGIT_CAP)
-            const float v = capped(row_sum(row, CHUNKS_L, STRIDE_L) * factor, LOGIT_CAP);
 #else
-            const float v = row_sum(row, CHUNKS_L, STRIDE_L) * factor;
+            const float v = capped(row_sum(row, CHUNKS_L, STRIDE_L) * factor, LOGIT_CAP);
 #endif
             const uvec2 found = uvec2(key_of(floatBitsToUint(v)), id);
             y[y_at + id] = v;
@@ -1254,7 +1168,7 @@ void store_logits(float factor) {
         }
 #endif
 
-#ifdef WINDOW
+#if defined(OPEN) && !defined(SEVERAL)
 // Finds the positions that a layer attends to, and their places; `near`: the last WINDOW ones.
 void find_positions(bool near) {
     oldest = near && position >= WINDOW ? position - WINDOW + 1u : 0u;
@@ -1267,15 +1181,11 @@ void find_positions(bool near) {
 #endif
 
 void find_cells(uint layer) {
-    const uint at = TABLE_ROW * layer + 7u;
-#ifndef BY_PLACE
-    cells = addresses[places_at / 2u + at];
-#ifdef WINDOW
+    cells = addresses[places_at / 2u + TABLE_ROW * layer + 7u];
+#if defined(OPEN) && !defined(SEVERAL)
+    if (WINDOW == 0u) return;
     find_positions((cells.x & 1u) != 0u);
     cells.x &= ~1u;
-#endif
-#else
-    cells = uvec2(places[places_at + at], places[places_at + at + 1u]);
 #endif
 }
 
@@ -1320,17 +1230,10 @@ void compute_layer(uint layer) {
     load_o(layer);
 #endif
 
-#ifdef HASTENED
-    touch_up();
-#endif
     TAKE_ATTENDED(region);
-#ifdef HASTENED
-    keep_touched();
-#endif
     barrier();
 #ifdef GENERAL
     BOTH_STEPS(STEPS_O, load_o, multiply_o)
-    if (!SPARSE) begin_gated(layer);
     barrier();
     give_residual(region + ACT_R, SPLIT_O);
 #else
@@ -1344,14 +1247,10 @@ void compute_layer(uint layer) {
     barrier();
 #if defined(GENERAL)
     factor = norm_factor();
-#ifdef GENERAL_EXPERTS
-    if (SPARSE) {
-        give_routed(region, factor);
-        take_routed(region);
-        begin_gated(layer);
-        find_shares();
-    }
-#endif
+    give_routed(region, factor);
+    take_routed(region);
+    begin_gated(layer);
+    find_shares();
     BOTH_STEPS(STEPS_G, load_gated, multiply_gated)
     begin_down(layer);
     barrier();
@@ -1422,16 +1321,15 @@ void main() {
         find_tokens();
 #else
         position = step_words[positions];
-#ifdef WINDOW // in the table behind the output's address
-        window_table = addresses[places_at / 2u + TABLE_ROW * LAYERS + 1u].x;
-        window_v_cache = addresses[places_at / 2u + TABLE_ROW * LAYERS + 2u].x;
-#else
-        DIVIDE_POSITIONS(position)
+        if (WINDOW == 0u) {
+            DIVIDE_POSITIONS(position)
+        }
+#ifdef OPEN // in the table behind the output's address
+        if (WINDOW > 0u) {
+            window_table = addresses[places_at / 2u + TABLE_ROW * LAYERS + 1u].x;
+            window_v_cache = addresses[places_at / 2u + TABLE_ROW * LAYERS + 2u].x;
+        }
 #endif
-#endif
-#ifdef HASTENED
-        if (tid < n_rot / 2u) angles[tid] = magnitude * turn(position, turns[turns_at / 2u + tid]);
-        newest_cell = cell_of(position);
 #endif
         load_places(0u);
         move_on();

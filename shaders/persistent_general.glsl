@@ -1,4 +1,4 @@
-// The products of shaders/persistent.comp for models of any shape: dense layers or layers with experts, matrices of several
+// The products of shaders/persistent.comp for models with any experts, whose matrices have several
 // types. Shapes are specialization constants; weights and caches are found by address.
 //
 // A site is a product between two exchanges: queries with keys and values, attention's output, gate and up, down, and the
@@ -25,12 +25,6 @@ Unit a0, a1, a2, a3, b0, b1, b2, b3; // of two steps
 float s0, s1, s2, s3;                // sums of rows
 uint here;     // layer
 
-#ifdef GENERAL_EXPERTS
-const bool SPARSE = EXPERTS > 0u; // layers have experts
-#else
-const bool SPARSE = false;
-#endif
-
 uint64_t address(uint layer, uint i) { return packUint2x32(addresses[places_at / 2u + TABLE_ROW * layer + i]); }
 
 void load_places(uint layer) {}
@@ -49,17 +43,13 @@ Source source_of(uint64_t place, uint total, uint blocks) {
     return Source(place & ~uint64_t(TYPE), total, blocks, uint(place) & TYPE, false);
 }
 
-#ifdef GENERAL_EXPERTS
 uint chosen_number(uint row, uint block);
-#endif
 
 // Pointers to this lane's block of a row's chunk.
 Pointers aim(Source from, uint row, uint chunk, uint type) {
     const uint of_codes = 16u, of_high = type == Q6_K ? 8u : 0u;
     uint number = row * from.blocks + min(chunk * LANES + lane, from.blocks - 1u);
-#ifdef GENERAL_EXPERTS
     if (from.chosen) number = chosen_number(row, chunk * LANES + lane);
-#endif
     return Pointers(
         from.at + uint64_t(of_codes * number), from.at + uint64_t(of_codes * from.total + of_high * number),
         from.at + uint64_t((of_codes + of_high) * from.total + 2u * number),
@@ -234,7 +224,6 @@ void begin_o(uint layer) {
     BEGIN(STEPS_O, load_o)
 }
 
-#ifdef GENERAL_EXPERTS
 // --- the choice of experts
 
 const uint ROUTERS = EXPERTS, ROUTED = LARGER(CEIL(ROUTERS, GROUPS), 1u), READS_R = CEIL(WIDTH / 4u, THREADS);
@@ -294,7 +283,6 @@ void find_shares() {
     }
 }
 
-#endif
 // --- gate and up
 
 const uint SLOTS_G = WARPS / SPLIT_G, HALF_G = SLOTS_G / 2u, PER_G = CEIL(CHUNKS_X, SPLIT_G), CS_G = CEIL(PER_G, UNITS / RR_G);
@@ -309,14 +297,8 @@ uint64_t at_gated;
 void load_gated(uint q, uint s) {
     const uint first = warp % SPLIT_G * PER_G, end = min(first + PER_G, CHUNKS_X), chunk = first + s % CS_G * (UNITS / RR_G);
     const uint g = gated_row(s);
-#ifdef GENERAL_EXPERTS
-    if (SPARSE) {
-        const uint row = chosen[g / EXPERT_FFN] * EXPERT_FFN + g % EXPERT_FFN;
-        load_step(q, source_of(at_gated, EXPERTS * EXPERT_FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, row, chunk, end, RAGGED_G);
-        return;
-    }
-#endif
-    load_step(q, source_of(at_gated, FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, g, chunk, end, RAGGED_G);
+    const uint row = chosen[g / EXPERT_FFN] * EXPERT_FFN + g % EXPERT_FFN;
+    load_step(q, source_of(at_gated, EXPERTS * EXPERT_FFN * BLOCKS_X, BLOCKS_X), TYPES_G, RR_G, row, chunk, end, RAGGED_G);
 }
 
 void multiply_gated(uint q, uint s) {
@@ -341,7 +323,6 @@ const uint STEPS_D = N_D / RR_D * CS_D;
 const bool RAGGED_D = SPLIT_D * PER_D != CHUNKS_D ? true : PER_D % (UNITS / RR_D) != 0u;
 uint64_t at_down;
 
-#ifdef GENERAL_EXPERTS
 const uint BLOCKS_E = LARGER(EXPERT_FFN / 32u, 1u);
 
 // The number of a block of the chosen experts' rows, which lie one behind the other.
@@ -349,7 +330,6 @@ uint chosen_number(uint row, uint block) {
     block = min(block, BLOCKS_D - 1u);
     return (chosen[block / BLOCKS_E] * WIDTH + row) * BLOCKS_E + block % BLOCKS_E;
 }
-#endif
 
 uint row_of_down(uint batch) { return row_of(warp / SPLIT_D * N_D + batch * RR_D, OF_X, WIDTH, RR_D); }
 
@@ -357,12 +337,8 @@ void load_down(uint q, uint s) {
     const uint first = warp % SPLIT_D * PER_D, end = min(first + PER_D, CHUNKS_D);
     const uint chunk = first + s % CS_D * (UNITS / RR_D), row = row_of_down(s / CS_D);
     Source from = source_of(at_down, WIDTH * BLOCKS_D, BLOCKS_D);
-#ifdef GENERAL_EXPERTS
-    if (SPARSE) {
-        from = source_of(at_down, EXPERTS * WIDTH * BLOCKS_E, BLOCKS_E);
-        from.chosen = true;
-    }
-#endif
+    from = source_of(at_down, EXPERTS * WIDTH * BLOCKS_E, BLOCKS_E);
+    from.chosen = true;
     load_step(q, from, TYPES_D, RR_D, row, chunk, end, RAGGED_D);
 }
 

@@ -1,4 +1,4 @@
-// The specialization constants of shaders/persistent.comp for models of any shape (persistent/general.py).
+// The specialization constants of shaders/persistent.comp for models with any experts (persistent/general.py).
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 512u;
 layout(constant_id = 1) const uint LANES = 32u; // subgroup size
@@ -19,7 +19,7 @@ layout(constant_id = 15) const uint DEEP_EACH = 2u; // positions of an invocatio
 layout(constant_id = 16) const bool WITH_OTHERS = false; // all subgroups enter loops, which software devices need
 layout(constant_id = 17) const bool BIASES = false;      // of queries, keys and values
 layout(constant_id = 18) const bool WITH_HEAD_NORMS = false;
-layout(constant_id = 19) const uint EXPERTS = 0u;        // of a layer; 0: none
+layout(constant_id = 19) const uint EXPERTS = 8u;        // of a layer
 layout(constant_id = 20) const uint USED = 0u;           // experts of a token
 layout(constant_id = 21) const uint EXPERT_FFN = 0u;     // width of an expert
 layout(constant_id = 22) const uint TYPES_Q = 8u; // masks of types of matrices: of queries, keys and values, attention's output,

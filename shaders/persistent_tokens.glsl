@@ -67,15 +67,15 @@ const uint SPILLED_TOKEN = 3u * BLOCKS_D; // codes of both halves of each block,
 
 uint spilled_from(uint t) { return spilled_at / 4u + (wg * TOKENS + t) * SPILLED_TOKEN; }
 
-void take_x_of(uint t, uint chunk, bool is_gated) {
+void take_x_of(uint t, uint chunk, uint chunks, uint blocks, bool is_gated) {
     if (is_gated && !GATED_SHARED) {
-        const uint b = spilled_from(t) + chunk * LANES + lane;
+        const uint n = CEIL(blocks, chunks), at = chunk * n + lane, b = spilled_from(t) + min(at, blocks - 1u);
         x_low = spilled[b];
         x_high = spilled[b + BLOCKS_D];
-        x_scales = uintBitsToFloat(spilled[b + 2u * BLOCKS_D]);
+        x_scales = lane < n && at < blocks ? uintBitsToFloat(spilled[b + 2u * BLOCKS_D]) : vec4(0.0);
     } else {
         block_from = t * BLOCKS_TOKEN;
-        take_x(chunk);
+        take_narrow(chunk, chunks, blocks);
     }
 }
 
@@ -301,10 +301,12 @@ void give_heads(uint region, float unused) {
         act_from = t * ACT_TOKEN;
         partial_from = t * PARTIAL_TOKEN;
         const float v = real ? row_sum(row, CHUNKS_X, STRIDE_Q) * factors[t] : 0.0;
+        bool given = real && wg * OF_Q + row < QUERY;
+        if (row >= OF_Q) given = real && wg * OF_K + (row - OF_Q) % OF_K < KEY;
         uint to = wg * OF_Q + row;
         if (row >= OF_Q) to = QUERY + wg * OF_K + row - OF_Q;
         if (row >= OF_Q + OF_K) to = QUERY + KEY + wg * OF_K + row - OF_Q - OF_K;
-        give_four(real, v, region + ACT_Q + to / 4u);
+        give_four(given, v, region + ACT_Q + to / 4u);
     }
 }
 
@@ -313,15 +315,15 @@ float residual[OWN]; // the values of this workgroup, of all rows, in float32
 
 void begin_residual() {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
-        const uint i = min(k * THREADS + tid, TOKENS * OF_X - 1u);
-        residual[k] = x[x_at + source_of(i / OF_X) * WIDTH + wg * OF_X + i % OF_X];
+        const uint i = min(k * THREADS + tid, TOKENS * OF_X - 1u), row = wg * OF_X + i % OF_X;
+        residual[k] = x[x_at + source_of(i / OF_X) * WIDTH + min(row, WIDTH - 1u)];
     }
 }
 
 void give_residual(uint at, uint chunks) {
     [[unroll]] for (uint k = 0u; k < OWN; k++) {
-        const bool real = k * THREADS + tid < TOKENS * OF_X;
         const uint i = min(k * THREADS + tid, TOKENS * OF_X - 1u), t = i / OF_X, row = i % OF_X;
+        const bool real = k * THREADS + tid < TOKENS * OF_X && wg * OF_X + row < WIDTH;
         act_from = t * ACT_TOKEN;
         partial_from = t * PARTIAL_TOKEN;
         if (real) residual[k] += row_sum(row, chunks, STRIDE_X);
@@ -332,8 +334,8 @@ void give_residual(uint at, uint chunks) {
 void give_gated(uint region, float unused) {
     const uint of_row = OF_G / 4u;
     [[unroll]] for (uint first = 0u; first < TOKENS * of_row; first += THREADS) {
-        const bool real = first + tid < TOKENS * of_row;
         const uint i = min(first + tid, TOKENS * of_row - 1u), t = i / of_row, four = i % of_row;
+        const bool real = first + tid < TOKENS * of_row && wg * OF_G + 4u * four < FFN;
         act_from = t * ACT_TOKEN;
         partial_from = t * PARTIAL_TOKEN;
         vec4 v = vec4(0.0);

@@ -152,15 +152,9 @@ GEMMA2 = Relative("gemma2", post_norms=True, tied=True, others=MIXED)
 GEMMA3 = replace(GEMMA2, architecture="gemma3", layers=7, head_norms=True, keys={"rope.freq_base": 1e6})
 
 
-# Relatives whose shapes are those of families: tiny ones, and two layers of published models.
-_CAPS = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0, "attention.sliding_window": 10}
-FAMILIES = {
-    "tiny_gemma2": replace(GEMMA2, width=768, keys=_CAPS),
-    "tiny_gemma3": replace(GEMMA3, keys={**GEMMA3.keys, "attention.sliding_window": 6}),
-    "tiny_narrow": Relative(
-        "llama", width=224, heads=6, ffn=1024, four=GGMLType.Q8_0, others=MappingProxyType({"output": GGMLType.Q8_0})
-    ),
-}
+CAPS = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0, "attention.sliding_window": 10}
+
+# In the shapes of published models, but with two layers.
 PUBLISHED = {
     "granite_8b_q4_k_m": Relative(
         "granite", width=4096, heads=32, kv_heads=8, dim=128, ffn=12800, tied=True, others=MIXED, keys=_SCALES,
@@ -177,3 +171,10 @@ PUBLISHED = {
         "llama", width=3072, heads=24, kv_heads=8, dim=128, ffn=8192, tied=True, others=MIXED,
     ),
 }  # fmt: skip
+COMPLETE = {
+    "granite_8b_q4_k_m": (40, 49155),
+    "gemma2_9b_q4_k_m": (42, 256000),
+    "gemma3_12b_q4_k_m": (48, 262208),
+    "llama_3b_q4_k_m": (28, 128256),
+}
+"""Layers and vocabulary of the published models."""

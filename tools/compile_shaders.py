@@ -4,7 +4,7 @@ Every directory (default: shaders/ and that of the tests) has a table ``variants
 per variant; ``manifest.json``, with the compiler and a hash of all inputs of each variant; and ``interfaces.json``,
 with name, type and offset of the push constants of each entry of the table. The compiler is shaderc's ``glslc``, on
 PATH or named by GLSLC; KHR cooperative matrices require 2024.0 or later. Files that sources include and that do not
-exist are those of tools/straight_line.py.
+exist are those of tools/token_products.py.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
-from pumice_vulkan.persistent.families import FAMILIES, OPEN_FAMILIES
+from pumice_vulkan.persistent.division import SEVERAL
+from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.general import VARIANTS
 from pumice_vulkan.shaders import INTERFACES
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from tools.straight_line import texts  # noqa: E402
+from tools.token_products import texts  # noqa: E402
 
 Macros = dict[str, str | int]
 DIRECTORIES = [ROOT / "shaders", ROOT / "tests" / "plugins" / "vulkan" / "shaders"]
@@ -106,12 +107,7 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
         "decoder": decoders,
-        "open decoder": {name: {name: 1, **shape.macros()} for name, shape in OPEN_FAMILIES.items()},
-        "dense decoder of rows": {
-            name: {**macros, **FAMILIES[name].of_rows(2).macros()}
-            for name, macros in decoders.items()
-            if FAMILIES[name].takes_several
-        },
+        "dense decoder of rows": {name: decoders[name] for name in SEVERAL},
         "general decoder": {name: variant.macros() for name, variant in VARIANTS.items()},
         "unary function": _functions(1),
         "binary function": _functions(2),
@@ -241,7 +237,7 @@ def sources(path: Path) -> list[Path]:
 
 @functools.cache
 def generated() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder with the sources that tools/straight_line.py returns; it is deleted at exit."""
+    """Return a folder with the sources that tools/token_products.py returns; it is deleted at exit."""
     folder = tempfile.TemporaryDirectory()
     for name, text in texts().items():
         (Path(folder.name) / name).write_text(text)

@@ -19,10 +19,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-from llama_relatives import PUBLISHED  # noqa: E402
+from llama_relatives import COMPLETE, PUBLISHED  # noqa: E402
 from pumice.gguf import GGMLType  # noqa: E402
 from pumice.gguf.writer import TensorInfo, Writer  # noqa: E402
-from pumice_vulkan.persistent.families import FAMILIES  # noqa: E402
 from random_weights import random_rows  # noqa: E402
 from tiny_models import weights  # noqa: E402
 from tools.published_shapes import MODELS  # noqa: E402
@@ -35,9 +34,8 @@ def main() -> None:
     parser.add_argument("--type", default="Q4_0", help="type of matrices; other tensors are float32")
     arguments = parser.parse_args()
     if arguments.model in PUBLISHED:
-        family = FAMILIES[arguments.model]
-        dense = replace(PUBLISHED[arguments.model], layers=family.layers, vocabulary=family.vocabulary)
-        dense.write(arguments.out, most_rows=256)
+        layers, vocabulary = COMPLETE[arguments.model]
+        replace(PUBLISHED[arguments.model], layers=layers, vocabulary=vocabulary).write(arguments.out, most_rows=256)
         return
     model, matrices, rng = MODELS[arguments.model], GGMLType[arguments.type], np.random.default_rng(0)
     fixed = {"general.architecture": model.architecture, "tokenizer.ggml.model": "no_vocab"}

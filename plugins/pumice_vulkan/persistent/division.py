@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import lcm
 from typing import Any
 
+import numpy as np
+
 MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; more lie in a buffer
-ROWS_AHEAD = 4  # units ahead of steps of several rows, whose other values need the registers of more
 QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
 GIVEN_TOGETHER = 4  # other values that workgroups exchange
 
@@ -34,8 +35,8 @@ MACROS = {
 }
 """Fields of ``Shape`` and their macros in the shader."""
 
-CONSTANTS = {"layers": 4, "vocabulary": 10, "rows": 21, "shares_gated": 22}
-"""Fields of ``Shape`` that are specialization constants of some variants, with their numbers."""
+CONSTANTS = {"layers": 4, "vocabulary": 10}
+"""Fields of ``Shape`` that are specialization constants of families with experts, with their numbers."""
 
 OPEN = {
     **{name: MACROS[name] for name in ("layers", "width", "heads", "kv_heads", "dim", "ffn", "vocabulary")},
@@ -43,8 +44,17 @@ OPEN = {
     "head_norms": "WITH_HEAD_NORMS",
     "biases": "BIASES",
     "gelu": "GELU",
+    "post_norms": "POST_NORMS",
+    "soft_cap": "SOFT_CAP",
+    "logit_cap": "LOGIT_CAP",
+    "window": "WINDOW",
+    "rows": "TOKENS",
+    "shares_gated": "GATED_SHARED",
 }
-"""Fields of ``Shape`` that may have any value in an open family, and the constants of its shader."""
+"""Properties of ``Shape`` that may have any value in a family without experts, and the constants of its shader."""
+
+SEVERAL = ("any_q4_0", "any_q4_k_m", "any_tiny")
+"""Families that have a shader for steps of several tokens."""
 
 FLAGS = ("", "q6_k", "q5_k", "q4_k", "q3_k", "q8_0")
 """Types by the low bits of a matrix's address, if its type is not the usual one."""
@@ -75,12 +85,10 @@ class Shape:
         share: heads of a workgroup that read the same keys together where positions are many; 1: none do.
         deep: number of positions from which they are many.
         deep_positions: positions that an invocation attends to at a time where they are many.
-        found_by: how weights are found: by "addresses", or by "places" of 16 bytes in a single buffer.
         experts: experts of a layer; 0: none.
         used: experts of a token.
         head_norms: True if queries and keys have norms.
         biases: True if queries, keys and values have biases.
-        open: True if all sizes are specialization constants of the family's shader (``OPEN``).
         rows: most tokens of a step; 1 is the shader for a single one.
         family: name of the family.
         others: matrices (``pattern.MATRICES``) that may have another type in some layers, with each that they may have.
@@ -112,12 +120,10 @@ class Shape:
     share: int
     deep: int
     deep_positions: int
-    found_by: str = "places"
     experts: int = 0
     used: int = 0
     head_norms: bool = False
     biases: bool = False
-    open: bool = False
     rows: int = 1
     family: str = ""
     others: tuple[tuple[str, str], ...] = ()
@@ -129,6 +135,13 @@ class Shape:
     whole_output: bool = False
     spills: bool = False
 
+    found_by = "addresses"
+
+    @property
+    def is_open(self) -> bool:
+        """True if all sizes are specialization constants of the family's shader (``OPEN``)."""
+        return not self.experts
+
     def types_of(self, matrix: str) -> tuple[str, ...]:
         """Return the types that a matrix may have, the usual one first."""
         return self.type, *(other for name, other in self.others if name == matrix)
@@ -136,18 +149,18 @@ class Shape:
     @property
     def kernel(self) -> str:
         """The variant of the shader."""
-        return f"persistent{'_open' * self.open}{'_tokens' * (self.rows > 1)}.{self.family}"
+        return f"persistent{'_tokens' * (self.rows > 1)}.{self.family}"
 
     @property
     def constants(self) -> list[int]:
-        """The specialization constants, by their numbers; the shader has no others than ``CONSTANTS``, or ``OPEN``."""
-        if self.open:
-            return [int(number) for number in self.numbers.values()]
+        """The specialization constants, as words by their numbers."""
+        if self.is_open:
+            return [_word(number) for number in self.numbers.values()]
         values = {number: int(getattr(self, field)) for field, number in CONSTANTS.items()}
         return [values.get(number, 0) for number in range(max(values) + 1)]
 
     @property
-    def numbers(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int | float]:
         """Return the specialization constants of an open family in their order: sizes, and how rows are divided."""
         sizes = {macro: getattr(self, field) for field, macro in OPEN.items()}
         return {**self._division, **sizes}
@@ -163,43 +176,31 @@ class Shape:
     def macros(self) -> dict[str, str | int]:
         """Return the constants as macros by their names in the shader."""
         values = {name: getattr(self, field) for field, name in MACROS.items() if field not in self.varying}
-        if self.experts:
-            values |= {"EXPERTS": self.experts, "USED": self.used}
-        macros = {name: _literal(value) for name, value in values.items()}
-        macros["MIXED"] = _literal(bool(self.others))
-        macros |= {name: _literal(n) for name, n in self._division.items()}
-        extras = {"GELU": self.gelu, "SOFT_CAP": self.soft_cap, "LOGIT_CAP": self.logit_cap, "WINDOW": self.window}
-        macros |= {name: _literal(value) for name, value in extras.items() if value}
-        flags = {
-            "WITH_EXPERTS": self.experts > 0,
-            "HEAD_NORMS": self.head_norms,
-            "NARROW": self.is_narrow or self.whole_output,
-        }
-        flags |= {"POST_NORMS": self.post_norms, "WHOLE_OUTPUT": self.whole_output, "PADDED": self.is_padded}
-        flags |= {f"HAS_{name.upper()}": True for name in (self.type, self.output, *(type for _, type in self.others))}
-        flags |= {"BY_PLACE": self.found_by == "places", "SOFTWARE": self.groups == 1}
-        if self.open:
-            macros = {name: value for name, value in macros.items() if name not in self.numbers}
-            flags |= {"OPEN": True, "NARROW": True, "PADDED": True, "HEAD_NORMS": False}
-        return {**macros, **{name: 1 for name, is_set in flags.items() if is_set}}
+        flags = {f"HAS_{name.upper()}" for name in (self.type, self.output, *(type for _, type in self.others))}
+        flags |= {"SOFTWARE"} if self.groups == 1 else set()
+        if self.is_open:
+            flags |= {"OPEN"}
+        else:
+            values |= {"EXPERTS": self.experts, "USED": self.used, "MIXED": bool(self.others), **self._division}
+            flags |= {"WITH_EXPERTS", *(["HEAD_NORMS"] if self.head_norms else [])}
+        return {**{name: _literal(value) for name, value in values.items()}, **dict.fromkeys(sorted(flags), 1)}
 
     @property
     def varying(self) -> tuple[str, ...]:
         """Fields that may have any value in a family: drivers get these constants."""
-        if self.open:
-            return tuple(OPEN)
-        return () if self.found_by == "places" else ("layers", "vocabulary")
+        return tuple(OPEN if self.is_open else CONSTANTS)
 
     def chunks(self, columns: int) -> int:
         """Return into how many chunks the subgroups divide a row, each with at most a block of 32 columns a lane.
 
-        A whole number of rows takes all subgroups, or one row takes more than half of them. If no number suits, it is
-        larger than that of the subgroups.
+        A whole number of rows takes all subgroups, or one row takes more than half of them; the last chunk may have
+        fewer blocks, or none. If no number suits, it is larger than that of the subgroups.
         """
         blocks, warps = columns // 32, self.threads // self.lanes
         fewest = -(-blocks // self.lanes)
-        suited = (n for n in range(fewest, warps + 1) if blocks % n == 0 and (warps % n == 0 or n > warps // 2))
-        return fewest if self.experts else next(suited, warps + 1)
+        suited = [n for n in range(fewest, warps + 1) if warps % n == 0 or n > warps // 2]
+        whole = (n for n in suited if blocks % n == 0)
+        return fewest if self.experts else next(whole, next(iter(suited), warps + 1))
 
     @property
     def query(self) -> int:
@@ -219,7 +220,7 @@ class Shape:
 
     def _rows_of_group(self, n_rows: int, *columns: int, together: int = GIVEN_TOGETHER) -> int:
         """Return rows that the subgroups divide equally, for matrices with so many columns."""
-        if self.found_by == "places" or self.experts:
+        if self.experts:
             return n_rows // self.groups
         least = lcm(together, *(max(1, self.threads // self.lanes // self.chunks(n)) for n in columns))
         return least * -(-n_rows // (least * self.groups))
@@ -234,16 +235,6 @@ class Shape:
     def divides_rows(self) -> bool:
         """True if the subgroups can divide all rows."""
         return max(map(self.chunks, (self.width, self.query, self.ffn))) <= self.threads // self.lanes
-
-    @property
-    def is_narrow(self) -> bool:
-        """True if some chunks have fewer blocks than a subgroup has lanes."""
-        rows = (self.width, self.query, self.ffn)
-        return any(columns != 32 * self.lanes * self.chunks(columns) for columns in rows)
-
-    def of_rows(self, rows: int) -> Shape:
-        """Return the shape of a family for steps of so many tokens."""
-        return replace(self, rows=rows, ahead=min(self.ahead, ROWS_AHEAD) if rows > 1 else self.ahead)
 
     @property
     def spilled_bytes(self) -> int:
@@ -262,10 +253,10 @@ class Shape:
 
     @property
     def _shared_bytes_of_rows(self) -> int:
-        query, key = self.heads * self.dim, self.kv_heads * self.dim
+        query, of_group = self.query, self.rows_of_group
         warps, chunks, octets = self.threads // self.lanes, self.chunks(self.width), self.dim // 8
-        of_products = chunks * (max((query + 2 * key) // self.groups, 2 * self.ffn // self.groups) + 1)
-        of_sums = (self.width // self.groups + 1) * max(self.chunks(query), self.chunks(self.ffn))
+        of_products = chunks * (max(of_group["Q"] + 2 * of_group["K"], 2 * of_group["G"]) + 1)
+        of_sums = (of_group["X"] + 1) * max(self.chunks(query), self.chunks(self.ffn))
         of_output = 2 * warps // chunks * self.ahead * chunks
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
         partial = max(self.rows * max(of_products, of_sums, of_output), warps * heads)
@@ -280,7 +271,7 @@ class Shape:
         rows = chunks * (max(of_group["Q"] + 2 * of_group["K"], 2 * of_group["G"]) + 1)
         rows = max(rows, of_output * (1 if self.whole_output else chunks))
         sums = (of_group["X"] + 1) * max(self.chunks(query), self.chunks(self.ffn))
-        return 4 * self.post_norms * warps + shared_bytes(self, max(rows, sums))
+        return 4 * self.is_open * warps + shared_bytes(self, max(rows, sums))
 
     @property
     def computes_rows(self) -> bool:
@@ -290,11 +281,9 @@ class Shape:
 
     @property
     def takes_several(self) -> bool:
-        """True if the family has a shader for steps of several tokens."""
-        return not (self.experts or self.head_norms or self.is_narrow or self.is_padded or self.open) and self.type in (
-            "q4_0",
-            "q4_k",
-        )
+        """True if the shader for several tokens computes the model."""
+        others = (self.experts, self.head_norms, self.biases, self.gelu, self.post_norms)
+        return self.family in SEVERAL and not any((*others, self.soft_cap, self.logit_cap, self.window))
 
 
 def act_words(shape: Any) -> int:
@@ -314,6 +303,11 @@ def shared_bytes(shape: Any, sums: int) -> int:
     small = 12 * warps + 8 * warps * shape.share + 4 * (3 + shape.share) * shape.dim
     small += 4 * (shape.experts + 2 * shape.used + warps * -(-shape.experts // shape.groups))
     return 48 * max(shape.width, query, shape.ffn) // 32 + 4 * max(sums, warps * heads) + small + 64
+
+
+def _word(value: float) -> int:
+    """Return the 32 bits of a number."""
+    return int(np.float32(value).view(np.uint32)) if isinstance(value, float) else int(value)
 
 
 def _literal(value: bool | float | str) -> str:

@@ -1,4 +1,4 @@
-"""The division of a token's work for models of any shape: the constants of shaders/persistent_general.glsl."""
+"""The division of a token's work for models with any experts: the constants of shaders/persistent_general.glsl."""
 
 from __future__ import annotations
 
@@ -42,22 +42,16 @@ class Variant:
 
     Attributes:
         types: types of matrices.
-        experts: True if layers may have experts.
-        units: units of a step; with few, less code and fewer registers, which dense layers gain from.
+        units: units of a step.
         software: True for software devices.
     """
 
     types: tuple[str, ...]
-    experts: bool
     units: int
     software: bool = False
 
     def macros(self) -> dict[str, str | int]:
-        flags = {
-            "GENERAL_EXPERTS": self.experts,
-            "FEW_UNITS": self.units == FEW_UNITS,
-        }
-        chosen = [name for name, is_set in flags.items() if is_set]
+        chosen = ["FEW_UNITS"] if self.units == FEW_UNITS else []
         return dict.fromkeys(["GENERAL", *chosen, *(f"HAS_{type.upper()}" for type in self.types)], 1)
 
     @property
@@ -65,23 +59,21 @@ class Variant:
         """Rows that a step may have."""
         return (1, 2, 4)[: self.units.bit_length()]
 
-    def suits(self, types: int, experts: bool, software: bool) -> bool:
-        """Return True if it computes matrices of a mask of types, and layers with experts if there are any."""
+    def suits(self, types: int, software: bool) -> bool:
+        """Return True if it computes matrices of a mask of types."""
         mask = sum(1 << TYPES.index(type) for type in self.types)
-        return types & ~mask == 0 and experts <= self.experts and software == self.software
+        return types & ~mask == 0 and software == self.software
 
 
 VARIANTS = {
-    "q4_k": Variant(("q4_k", "q6_k"), experts=False, units=FEW_UNITS),
-    "q4_0": Variant(("q4_0", "q6_k"), experts=False, units=FEW_UNITS),
-    "q4_k_experts": Variant(("q4_k", "q6_k"), experts=True, units=UNITS),
-    "small": Variant(TYPES, experts=True, units=FEW_UNITS, software=True),
+    "q4_k_experts": Variant(("q4_k", "q6_k"), units=UNITS),
+    "small": Variant(TYPES, units=FEW_UNITS, software=True),
 }
-"""Compilations by name; a GPU was measured with each that is not for software devices, which tests use."""
+"""Compilations by name: one for GPUs, and one for software devices, which tests use."""
 
 
-def _variant(types: int, experts: bool, software: bool) -> str:
-    return next((name for name, variant in VARIANTS.items() if variant.suits(types, experts, software)), "")
+def _variant(types: int, software: bool) -> str:
+    return next((name for name, variant in VARIANTS.items() if variant.suits(types, software)), "")
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,7 @@ class General:
     @property
     def kernel(self) -> str:
         types = self.types_q | self.types_k | self.types_o | self.types_g | self.types_d | self.types_l
-        return f"persistent_general.{_variant(types, self.experts > 0, self.with_others)}"
+        return f"persistent_general.{_variant(types, self.with_others)}"
 
     @property
     def shared_bytes(self) -> int:
@@ -211,14 +203,16 @@ def _divided(sizes: Mapping[str, int], groups: int, lanes: int, warps: int, vari
 
 
 def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
-    if not (decoder.is_regular and decoder.is_simple) or not all(_fits(weight) for weight in _matrices(decoder)):
+    if not (decoder.is_regular and decoder.is_simple and decoder.sizes["experts"]) or not all(
+        _fits(weight) for weight in _matrices(decoder)
+    ):
         return None
     software, sizes = device.description.software, decoder.sizes
     lanes, groups = device.subgroup_size, 1 if software else GROUPS
     threads = min(THREADS, WARPS * lanes)
-    width, heads, dim, experts = sizes["width"], sizes["heads"], sizes["dim"], sizes["experts"]
+    width, heads, dim = sizes["width"], sizes["heads"], sizes["dim"]
     types: dict[str, Any] = {f"types_{name}": _mask(weights) for name, weights in _sites(decoder).items()}
-    name = _variant(reduce(or_, types.values()), experts > 0, software)
+    name = _variant(reduce(or_, types.values()), software)
     # Where an invocation reads two words of a row of x, GPUs' drivers spill registers, and dispatches are faster.
     if not name or (max(width, heads * dim) > 4 * threads and not software):
         return None
@@ -234,7 +228,7 @@ def _plan(decoder: Decoder, limits: Limits, device: Device) -> General | None:
         deep=8 if software else 512,
         deep_positions=2,
         with_others=software,
-        expert_ffn=sizes["ffn"] // sizes["used"] if experts else 0,
+        expert_ffn=sizes["ffn"] // sizes["used"],
         **types,
         **_divided(sizes, groups, lanes, threads // lanes, VARIANTS[name]),
     )

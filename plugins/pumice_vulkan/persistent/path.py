@@ -39,8 +39,8 @@ FEATURES = {
 }
 
 MOST_ROWS = 8  # of a step
-FASTER_ROWS = {"places": 4}  # of the largest steps that take less time than by dispatches, by how weights are found
-FEWEST_FASTER = 2  # those of other shapes
+FASTER_ROWS = {2048: 4}  # of the largest steps that take less time than by dispatches, by the values of a row
+FEWEST_FASTER = 2  # those of wider ones
 
 LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
 PROBE_LIMIT = 1 << 13
@@ -102,8 +102,7 @@ class PersistentPath:
         if self.compiles_long:
             most_rows = 1
         if most_rows is None:
-            found_by = self._shapes[1][0].found_by if self._shapes[1] else ""
-            most_rows = FASTER_ROWS.get(found_by, FEWEST_FASTER)
+            most_rows = FASTER_ROWS.get(decoder.sizes["width"], FEWEST_FASTER)
         self.most_rows = most_rows  # of a step in one dispatch
         self._shapes |= {rows: shapes_of(rows) for rows in range(2, most_rows + 1)}
         self._flag = memory.device.new_buffer(64, host=True)  # last, so that a failure above leaves no buffer
@@ -148,7 +147,7 @@ class PersistentPath:
     @property
     def compiles_long(self) -> bool:
         """Return True if a driver takes many seconds for the shader of single tokens: that for any shape."""
-        return any(isinstance(shape, General) or shape.open for shape in self._shapes[1])
+        return any(isinstance(shape, General) for shape in self._shapes[1])
 
     @property
     def is_off(self) -> bool:
@@ -322,13 +321,7 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     last: list[Matrix | int] = [replace(output, format=usual)]  # its type is the variant's, so it has no flag
     table = [*rows, [*last, *_window(lowering, decoder.windowed)]]
     typed: list[list[Matrix | int]] = [*rows, [output]]
-    narrow: list[list[Matrix | int]] = [
-        [*row, cell & 0xFFFFFFFF, cell >> 32] for row, cell in zip(matrices, cells, strict=True)
-    ]
     have_addresses = all(place.buffer.address for place in places.values())
-
-    def word(item: Matrix) -> int:
-        return item.place.offset // 4  # units of 16 bytes
 
     def address(item: Matrix) -> int:
         name = item.format.name
@@ -340,14 +333,13 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
 
     key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
     finders = {
-        "places": (len(places) == 1, word, [*narrow, last]),
-        "addresses": (have_addresses, address, table),
+        Shape.found_by: (have_addresses, address, table),
         FOUND_BY: (have_addresses and _has_types(used), typed_address, typed),
     }
     return _Tables(
         [_whole(place) for place in places.values()],
         {
-            name: lowering.constant((*key, name), partial(_table, rows, locate, name != "places"))
+            name: lowering.constant((*key, name), partial(_table, rows, locate))
             for name, (is_possible, locate, rows) in finders.items()
             if is_possible
         },
@@ -356,15 +348,14 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     )
 
 
-def _table(rows: Sequence[Sequence[Matrix | int]], locate: Callable[[Matrix], int], wide: bool) -> NDArray[np.uint32]:
-    """Return the shader's table: a row for each layer, and one for the output.
+def _table(rows: Sequence[Sequence[Matrix | int]], locate: Callable[[Matrix], int]) -> NDArray[np.uint32]:
+    """Return the shader's table of 64-bit numbers: a row for each layer, and one for the output.
 
     Args:
-        rows: matrices, and numbers that the table has as they are, such as the place of a layer's cache.
+        rows: matrices, and numbers that the table has as they are, such as the address of a layer's cache.
         locate: returns the number by which the shader finds a matrix.
-        wide: numbers have 64 bits.
     """
-    table = np.zeros((len(rows), max(map(len, rows))), np.uint64 if wide else np.uint32)
+    table = np.zeros((len(rows), max(map(len, rows))), np.uint64)
     for number, row in enumerate(rows):
         table[number, : len(row)] = [item if isinstance(item, int) else locate(item) for item in row]
     return table.reshape(-1).view(np.uint32)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pumice.plugin import Weight
 from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.persistent.division import OPEN, Shape
-from pumice_vulkan.persistent.families import FAMILIES, OPEN_FAMILIES
+from pumice_vulkan.persistent.division import Shape
+from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.general import General, attends, plans, share_of
 from pumice_vulkan.persistent.pattern import MATRICES, Decoder
 
-OPEN_ARE_TAKEN = False  # open families, where there is no other
-OPEN_ARE_FIRST = False  # before others
-"""What bench/vulkan_choices.py compares, as no GPU has timed open families."""
-
 
 def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> Iterator[Shape | General]:
-    """Yield the shapes to try: those of a family, or those of the shader for any shape, which has one row.
+    """Yield the shapes to try: those of a family, or those of the shader for any experts, which has one row.
 
     Args:
         decoder: the model.
@@ -28,14 +25,11 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> I
         device: the device.
         rows: tokens of a step.
     """
-    has_family = decoder.is_regular and limits.kv_type == "f16"
     chosen: list[Shape | General] = []
-    if has_family:
+    if decoder.is_regular and limits.kv_type == "f16":
         chosen += _shapes_of_families(decoder, limits, device, rows)
     if not chosen and rows == 1:
         chosen += plans(decoder, limits, device)
-    if has_family and rows == 1 and (OPEN_ARE_FIRST or (OPEN_ARE_TAKEN and not chosen)):
-        chosen = [*_open_shapes(decoder, limits, device), *chosen]
     yield from chosen
 
 
@@ -44,33 +38,29 @@ def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: 
     model = {**sizes, "lanes": device.subgroup_size, "block_size": limits.block_size}
     types = [[_name(weight) for weight in layer.matrices] for layer in decoder.layers]
     for name, family in FAMILIES.items():
-        shape = family.of_rows(rows)
         if _name(decoder.output) != family.output or not all(_suits(row, family) for row in types):
             continue
-        if any(getattr(shape, field) != value for field, value in model.items() if field not in family.varying):
+        if any(getattr(family, field) != value for field, value in model.items() if field not in family.varying):
             continue
-        shape = replace(shape, family=name, layers=sizes["layers"], vocabulary=sizes["vocabulary"])
-        shape = replace(shape, spills=rows > 1 and shape.shared_bytes > room)
-        if shape.computes_rows and shape.shared_bytes <= room:
-            yield shape
+        for shape in _divisions(replace(family, family=name, rows=rows), model):
+            fits = replace(shape, spills=rows > 1 and shape.shared_bytes > room)
+            if fits.computes_rows and fits.shared_bytes <= room:
+                yield fits
+                break
 
 
-def _open_shapes(decoder: Decoder, limits: Limits, device: Device) -> Iterator[Shape]:
-    sizes = decoder.sizes
-    if any(size for field, size in sizes.items() if field not in OPEN):
+def _divisions(family: Shape, model: Mapping[str, Any]) -> Iterator[Shape]:
+    """Yield divisions of a model's work, the fastest first."""
+    shape = replace(family, **{field: size for field, size in model.items() if field in family.varying})
+    if not shape.is_open:
+        yield shape
         return
-    types = [[_name(weight) for weight in layer.matrices] for layer in decoder.layers]
-    for name, family in OPEN_FAMILIES.items():
-        if device.subgroup_size != family.lanes or _name(decoder.output) != family.output:
-            continue
-        share = share_of(sizes["heads"], sizes["kv_heads"], sizes["dim"], family.groups, family.lanes, family.threads)
-        positions = 2 if sizes["dim"] <= 64 else 1
-        shape = replace(family, family=name, **{field: size for field, size in sizes.items() if field in OPEN})
-        shape = replace(shape, share=share, positions=positions, block_size=limits.block_size)
-        room = device.threadgroup_memory_bytes
-        divides = attends(shape) and shape.divides_rows and shape.shared_bytes <= room
-        if divides and all(_suits(row, family) for row in types):
-            yield shape
+    share = share_of(shape.heads, shape.kv_heads, shape.dim, shape.groups, shape.lanes, shape.threads)
+    shape = replace(shape, share=share, positions=2 if shape.dim <= 64 else 1)
+    if attends(shape) and shape.divides_rows:
+        yield shape
+        if shape.rows == 1:
+            yield replace(shape, whole_output=True)
 
 
 def computes(decoder: Decoder, limits: Limits, device: Device) -> bool:

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import llama_relatives
 import pumice
 from gguf_files import byte_tokenizer, tiny_llama, write_gguf
-from llama_relatives import MIXED, RELATIVES, Relative
+from llama_relatives import CAPS, GEMMA2, GEMMA3, MIXED, RELATIVES, Relative
 from nightly import variants
 from places import taken
 from pumice.engine import Engine
@@ -22,7 +22,7 @@ from pumice.evaluate.speed import settle
 from pumice.gguf import GGMLType, GGUFFile
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.persistent import PersistentPath, division, shape
+from pumice_vulkan.persistent import PersistentPath, division
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.recorder import Recorder
 from quantizers import quantize
@@ -43,36 +43,21 @@ MIX = dict.fromkeys(("output.weight", "blk.1.attn_v.weight", "blk.1.ffn_down.wei
 EVERY_TYPE = {
     "output.weight": "Q6_K",
     "blk.0.attn_v.weight": "Q4_K",
+    "blk.1.attn_v.weight": "Q5_K",
     "blk.1.attn_output.weight": "Q3_K",
     "blk.0.ffn_down.weight": "Q4_K",
     "blk.1.ffn_down.weight": "Q8_0",
 }
-TYPES = {"tiny_types": ("Q5_K", EVERY_TYPE)}
-"""Of matrices by family: the usual one, and others by name."""
 
 
-def write_model(path: Path, family: str = "tiny_q4_k_m", architecture: str = "llama", **sizes: int) -> Path:
-    """A model of a family; values and down of the second layer, and the output, have six bits, or as ``TYPES`` says.
-
-    ``architecture``: "qwen3" has norms of heads. ``sizes``: ``n_layer`` and ``n_vocab``.
-    """
-    if family in llama_relatives.FAMILIES:
-        return llama_relatives.FAMILIES[family].write(path)
-    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=FAMILIES[family].ffn, **sizes)
+def write_model(path: Path, usual: str = "Q4_K", others: Mapping[str, str] = MIX) -> Path:
+    """A small llama; values and down of the second layer, and the output, have six bits, or as ``others`` says."""
+    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=1024)
     with GGUFFile.open(source) as file:
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
-        metadata = {name.replace("llama.", f"{architecture}."): value for name, value in file.metadata.items()}
-    metadata["general.architecture"] = architecture
-    if architecture == "qwen3":
-        tensors |= {
-            name.replace("attn_q.", f"attn_{part}_norm."): np.ones(64, np.float32)
-            for name in list(tensors)
-            if "attn_q." in name
-            for part in ("q", "k")
-        }
+        metadata = dict(file.metadata)
     rng = np.random.default_rng(1)
     types = {}
-    usual, others = TYPES.get(family, ("Q4_K", MIX))
     for name, numbers in tensors.items():
         if numbers.ndim == 1:
             tensors[name] = rng.uniform(0.5, 1.5, numbers.shape).astype(np.float32)
@@ -170,47 +155,47 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return answers
 
 
-@pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize(
-    ("family", "architecture", "sizes"),
-    [
-        ("tiny_q4_k_m", "llama", {}),
-        ("tiny_narrow", "llama", {}),
-        ("tiny_gemma2", "gemma2", {}),
-        pytest.param("tiny_gemma3", "gemma3", {}, marks=pytest.mark.nightly),
-        pytest.param("tiny_types", "llama", {}, marks=pytest.mark.nightly),
-        pytest.param("tiny_q4_k_m", "llama", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
-        pytest.param("tiny_qwen3", "qwen3", {"n_layer": 3, "n_vocab": 517}, marks=pytest.mark.nightly),
-    ],
-    ids=["llama", "narrow", "gemma2", "gemma3", "every-type", "other-sizes", "qwen3"],
-)
-def test_logits(tmp_path: Path, used: list[str], family: str, architecture: str, sizes: dict[str, int]) -> None:
-    """Families compute any number of layers and any vocabulary."""
-    path = write_model(tmp_path / "model.gguf", family, architecture, **sizes)
-    with pumice.load(path, backend="numpy", n_ctx=256) as model:
-        expected = model.logits(IDS)
-    assert error(logits(path, "always"), expected) < 1e-3
-    assert used == [f"persistent.{family}"] * len(IDS)
-
-
-OPEN = {
+MODELS = {
     "llama": Relative("llama", others=MIXED, ffn=1024),
     "qwen2": Relative("qwen2", others=MIXED, width=768, biases=True),
-    "qwen3": Relative("qwen3", others=MIXED, head_norms=True, layers=3),
+    "qwen3": Relative("qwen3", others=MIXED, head_norms=True, layers=3, kv_heads=4, vocabulary=517),
     "gemma": RELATIVES["gemma"],
+    "gemma2": replace(GEMMA2, width=768, keys=CAPS),
+    "gemma3": replace(GEMMA3, keys={**GEMMA3.keys, "attention.sliding_window": 6}),
 }
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize("name", variants(list(OPEN), ["qwen2"]))
-def test_open_families(tmp_path: Path, used: list[str], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """One shader computes models of any size: biases, norms of heads, GELU, chunks narrower than a subgroup."""
-    monkeypatch.setattr(shape, "OPEN_ARE_FIRST", True)
-    path = OPEN[name].write(tmp_path / "model.gguf")
+@pytest.mark.parametrize("name", variants(list(MODELS), ["llama", "qwen2", "gemma2"]))
+def test_logits(tmp_path: Path, used: list[str], name: str) -> None:
+    """One shader computes models of any size: biases, norms, GELU, soft caps, windows, chunks of few lanes."""
+    path = MODELS[name].write(tmp_path / "model.gguf")
     with pumice.load(path, backend="numpy", n_ctx=256) as model:
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
-    assert used == ["persistent_open.any_tiny"] * len(IDS)
+    assert used == ["persistent.any_tiny"] * len(IDS)
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_every_type(tmp_path: Path, used: list[str]) -> None:
+    path = write_model(tmp_path / "model.gguf", "Q4_0", EVERY_TYPE)
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected = model.logits(IDS)
+    assert error(logits(path, "always"), expected) < 1e-3
+    assert used == ["persistent.any_tiny_types"] * len(IDS)
+
+
+@pytest.mark.usefixtures("any_shape")
+def test_the_best_logit_is_found_beside_them(tmp_path: Path, used: list[str]) -> None:
+    """Greedy tokens without drafts are those of the best logit of each workgroup."""
+    path = write_model(tmp_path / "model.gguf")
+
+    def tokens(persistent: str) -> list[int]:
+        with load(path, persistent) as model:
+            return list(model.generate(IDS, max_tokens=8, temperature=0, ignore_eos=True, speculate="off").tokens)
+
+    assert tokens("always") == tokens("never")
+    assert "persistent.any_tiny" in used
 
 
 @pytest.mark.usefixtures("any_shape")
@@ -224,10 +209,10 @@ def test_experts(tmp_path: Path, used: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize("family", ["tiny_q4_k_m", pytest.param("tiny_gemma2", marks=pytest.mark.nightly)])
-def test_attention_to_many_positions(tmp_path: Path, used: list[str], family: str) -> None:
+@pytest.mark.parametrize("name", variants(["llama", "gemma2"], ["llama"]))
+def test_attention_to_many_positions(tmp_path: Path, used: list[str], name: str) -> None:
     """Heads that read the same keys together, in more than one round of positions; dispatches filled the cache."""
-    path = write_model(tmp_path / "model.gguf", family)
+    path = MODELS[name].write(tmp_path / "model.gguf")
     prompt = [(7 * i + 3) % 300 for i in range(134)]
 
     def tokens(model: Any) -> list[int]:
@@ -237,7 +222,7 @@ def test_attention_to_many_positions(tmp_path: Path, used: list[str], family: st
         expected = tokens(model)
     with load(path, "always") as model:
         assert tokens(model) == expected
-    assert used == [f"persistent.{family}"] * 3
+    assert used == ["persistent.any_tiny"] * 3
 
 
 @pytest.mark.usefixtures("any_shape")
