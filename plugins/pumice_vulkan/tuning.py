@@ -67,7 +67,9 @@ LONG_CONTEXT = 4096  # positions
 NARROW_MATRIX = 256  # rows of a dense matrix, as of a router, up to which each is a workgroup's: there are few
 SHORT_ROW = 64  # maximum blocks per row for which storing int8 is faster than a separate dispatch
 PROCESSORS = 128  # concurrent workgroups of a large device
-ADDED_ALONE = 0  # values of a product from which another dispatch adds the residual stream to them; 0: never does one
+ADDED_ALONE = (
+    1 << 21
+)  # values of a product from which another dispatch adds the residual stream to them; 0: never does one
 CROWD = 16 * PROCESSORS  # query heads of all tokens from which on a workgroup reads all positions of its heads
 
 
