@@ -126,7 +126,7 @@ def test_commands(chat):
     help = chat("/help")[2]
     assert all(name in help for name in HELP)
     assert "ends in .json" in help
-    assert chat("/exit", "Once")[0].messages == chat("/exit now", "Once")[0].messages == []
+    assert all(chat(end, "Once")[0].messages == [] for end in ("/exit", "/exit now", "/bye", "/quit"))
 
 
 def test_a_wrong_option_is_refused_and_changes_nothing(chat):

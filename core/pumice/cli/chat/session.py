@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HELP = {
     "/help": "this list",
-    "/reset": "forget the conversation, but for the system message",
+    "/reset": "forget the conversation, but for the system message; so does /clear",
     "/system [TEXT]": "show, or set, the system message; /system - removes it",
     "/regen": "answer the last message again; so does /retry",
     "/edit [TEXT]": "change the last message, or replace it by TEXT, and answer it again",
@@ -46,7 +46,7 @@ HELP = {
     "/copy [N]": "copy the last block of code, block N, or all of the answer (all), by the terminal",
     "/tools": "list the tools of MCP servers",
     "/stats": "show tokens and tokens/s after each answer, or no longer",
-    "/exit": "end; so does Ctrl-D",
+    "/exit": "end; so do /bye, /quit and Ctrl-D",
 }
 
 
@@ -117,7 +117,7 @@ class Session:
                     self._keep()
                     continue
                 line = self._read().strip()
-                if line.split(maxsplit=1)[:1] in (["/exit"], ["/quit"]):
+                if line.split(maxsplit=1)[:1] in (["/exit"], ["/bye"], ["/quit"]):
                     return True
                 if line:
                     self._do(line)
@@ -139,7 +139,9 @@ class Session:
         name, _, argument = line.partition(" ")
         commands: dict[str, Callable[[str], Any]] = {
             "/help": self._help,
+            "/?": self._help,
             "/reset": self._reset,
+            "/clear": self._reset,
             "/system": self._system,
             "/regen": self._regenerate,
             "/retry": self._regenerate,
