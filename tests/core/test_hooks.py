@@ -137,6 +137,8 @@ def test_commands(site, home, run):
     assert "error: unknown command 'gret'; did you mean 'greet'? (see " in run("gret").stderr
     (home / "pumice.yaml").write_text("n_ctx: many")
     assert run("--help").returncode == 0, "help does not need a valid configuration"
+    assert run("serve").stderr.startswith("error: pumice.yaml: n_ctx: should be an integer")
+    assert "; those of plugins are not known: pumice.yaml: n_ctx: should be an integer" in run("greet", "you").stderr
 
 
 def test_a_command_is_chosen_where_two_plugins_have_it(site, home, run):

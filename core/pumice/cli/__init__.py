@@ -90,8 +90,8 @@ def _registered() -> tuple[Mapping[str, click.Command | str], str]:
     show_logs()
     try:
         commands = _registered_by_plugins()
-    except ConfigError:  # the command itself reports it
-        return COMMANDS, ""
+    except ConfigError as error:  # commands of Pumice report it themselves
+        return COMMANDS | BUNDLED_COMMANDS, f"; those of plugins are not known: {error}"
     return commands, commands.absent
 
 
