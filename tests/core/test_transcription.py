@@ -135,7 +135,7 @@ def times(*seconds: float) -> list[int]:
 
 
 def transcribed(model: Scripted, seconds: float, **options: Any) -> tuple[list[tuple[float, float, str]], Transcript]:
-    transcript = Transcript(Transcriber(model, METADATA, TranscribeOptions(**options)), np.zeros(round(seconds * RATE)))
+    transcript = Transcript(Transcriber(model, METADATA, TranscribeOptions(**options)), np.ones(round(seconds * RATE)))
     return [(round(segment.start, 2), round(segment.end, 2), segment.text) for segment in transcript], transcript
 
 
@@ -154,6 +154,14 @@ def test_improbable_and_repeating_texts_are_decoded_again_and_silence_is_left_ou
     assert transcribed(Scripted([(good, -0.5, 0.9)]), 5, language="de")[0] == [(0, 5, " 7")]
     _, transcript = transcribed(Scripted([(repeats, -3, 0)]), 5, language="de", temperature=0.3)
     assert [segment.temperature for segment in transcript.segments] == [0.3]
+
+
+def test_digital_silence_is_not_decoded() -> None:
+    model = Scripted([([*times(0), 7, *times(5)], -0.1, 0)])
+    samples = np.concatenate([np.full(5 * RATE, 0.1), np.full(60 * RATE, 1e-5)])
+    transcript = Transcript(Transcriber(model, METADATA, TranscribeOptions(language="de")), samples)
+    assert [(segment.start, segment.end) for segment in transcript] == [(0, 5)]
+    assert model.heard == [30]
 
 
 @given(st.lists(st.lists(st.integers(0, 1 << 11), max_size=30), min_size=50, max_size=50), st.floats(0.3, 100))

@@ -36,6 +36,7 @@ Granularity = Literal["segment", "word"]
 RATE: Final = 16_000  # samples a second
 WINDOW: Final = 30 * RATE
 LEAST_SAMPLES: Final = RATE // 5  # of a last window; no word is shorter
+SILENT: Final = 2.0**-16  # peak of digital silence: half a step of 16 bits
 TEMPERATURES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOST_RATIO: Final = 2.4  # of compression; repetitions make it larger
 LEAST_LOGPROB: Final = -1.0  # mean of a window's tokens
@@ -314,6 +315,9 @@ class Transcript(Iterator[Segment]):
         seek, past, options = first, self.transcriber.prompt, self.transcriber.options
         while not self._closed and end - seek >= (LEAST_SAMPLES if seek > first else 1):
             window = self._speech.samples[seek : min(seek + WINDOW, end)]
+            if abs(window).max() < SILENT:  # Whisper writes words such as "you" for it
+                seek += len(window)
+                continue
             decoded, segments, heard = self._heard(seek, window, past)
             seek += min(round(heard * RATE), len(window)) or len(window)
             if not decoded.is_silence:
