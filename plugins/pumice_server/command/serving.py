@@ -309,6 +309,7 @@ class _Server(uvicorn.Server):
         self._models = models
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit  # a second signal; uvicorn takes only SIGINT for one
         notify("STOPPING=1")
         self._models.drain(max(0.0, self._models.settings.drain - _LAST_SECONDS))
         super().handle_exit(sig, frame)

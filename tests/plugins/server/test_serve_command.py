@@ -77,6 +77,27 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         assert "ResourceWarning" not in process.stderr.read()
 
 
+def test_a_second_signal_stops_the_server_at_once():
+    endless = {"prompt": "Once", "max_tokens": 10**6, "ignore_eos": True, "stream": True}
+    with (
+        serving("--context-shift", "-t", "1") as (process, url, _),
+        httpx2.stream("POST", f"{url}/v1/completions", json=endless, timeout=PATIENCE) as response,
+    ):
+        assert response.status_code == 200
+
+        def is_stopping() -> bool:
+            try:
+                return httpx2.get(f"{url}/health", timeout=PATIENCE).status_code == 503
+            except httpx2.ConnectError:
+                return True
+
+        process.send_signal(signal.SIGTERM)
+        wait_until(is_stopping)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0  # running requests would have 30 seconds
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
