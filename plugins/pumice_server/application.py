@@ -75,9 +75,14 @@ def _endpoints_of(protocol: ServerProtocol, settings: Settings) -> Sequence[Endp
             body_of(endpoint.handler), answers_of(endpoint.handler)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-        logger.warning("protocol %s: %s; the server goes on without it", protocol.title, problem)
+        _warn_once(f"protocol {protocol.title}: {problem}; the server goes on without it")
         return []
     return endpoints
+
+
+@cache
+def _warn_once(message: str) -> None:
+    logger.warning("%s", message)
 
 
 def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None) -> Starlette:

@@ -70,7 +70,12 @@ def error_body(problem: Problem, scope: Scope) -> Mapping[str, object]:
     """Return an error in the protocol's format that the path of a request belongs to."""
     formats: Mapping[str, ErrorFormat] = getattr(scope["app"].state, "error_formats", {}) if "app" in scope else {}
     prefix = next((prefix for prefix in formats if scope["path"].startswith(prefix)), None)
-    return openai_error(problem) if prefix is None else formats[prefix](problem, scope["state"]["request_id"])
+    if prefix is not None:
+        try:
+            return formats[prefix](problem, scope["state"]["request_id"])
+        except Exception as error:  # of a plugin
+            logs.failed(error)
+    return openai_error(problem)
 
 
 def respond(problem: Problem, scope: Scope) -> Response:

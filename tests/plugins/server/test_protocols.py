@@ -17,6 +17,7 @@ from installed_plugins import install
 from pumice.cli.plugin_package import package_files
 from pumice.plugin.unstable import ServerProtocol
 from pumice_server import application
+from pumice_server.errors import bad_request, error_body, problem_of
 from pumice_server.interface import Settings, get
 from waiting import PATIENCE, wait_until
 
@@ -91,8 +92,16 @@ def test_a_protocol_whose_code_fails_is_left_out(monkeypatch, caplog):
         return [get(settings.absent, "/c")]
 
     monkeypatch.setattr(application, "protocols", lambda: [of("One", "/a"), ServerProtocol("Two", endpoints)])
-    assert [protocol.title for protocol, _ in application.served_endpoints(Settings())] == ["One"]
-    assert "protocol Two: AttributeError: " in caplog.text
+    for _ in range(2):
+        assert [protocol.title for protocol, _ in application.served_endpoints(Settings())] == ["One"]
+    assert caplog.text.count("protocol Two: AttributeError: ") == 1
+
+
+def test_a_format_of_errors_that_fails_is_logged_and_openais_is_sent(caplog):
+    state = SimpleNamespace(error_formats={"/a": lambda problem, request_id: problem.absent})
+    scope = {"app": SimpleNamespace(state=state), "path": "/a", "state": {"request_id": "1"}}
+    assert error_body(problem_of(bad_request("wrong")), scope)["error"]["message"] == "wrong"
+    assert "AttributeError: 'Problem' object has no attribute 'absent'" in caplog.text
 
 
 def test_a_protocol_that_cannot_be_imported_is_left_out(monkeypatch, caplog):
