@@ -114,7 +114,7 @@ def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
         raise ModelError(f"{file.path}: {error}") from None
     if missing := [name for name in ("n_layer", "n_embd", "n_ctx_train") if not hasattr(architecture, name)]:
         raise PluginError(f"{where}: __init__: {missing[0]} is missing; call super().__init__(hparams)")
-    guard(architecture, where, ["build", "graphs"])
+    guard(architecture, where, ["build", "graphs", "tensors"])
     graphs_of = architecture.graphs
     architecture.graphs = lambda: _checked_graphs(graphs_of(), where)  # type: ignore[method-assign]
     return architecture

@@ -6,7 +6,7 @@ from typing import Any
 from pumice.errors import TokenizerError
 from pumice.guard import guarded
 from pumice.lazy import resolve
-from pumice.tokenizers.base import Tokenizer
+from pumice.tokenizers.base import Tokenizer, title_of
 from pumice.tokenizers.incremental import IncrementalDecoder
 from pumice.tokenizers.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from pumice.tokenizers.vocabulary import value
@@ -61,7 +61,7 @@ def from_metadata(
     model = value(metadata, "model", str)
     if model in tokenizers:
         cls: type[Tokenizer] = resolve(tokenizers[model])
-        return guarded(cls.from_metadata, f"tokenizer {cls.__module__}.{cls.__qualname__}")(metadata, pre_tokenizers)
+        return guarded(cls.from_metadata, f"tokenizer {title_of(cls)}")(metadata, pre_tokenizers)
     if not has_tokenizer(metadata):
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model); pass token ids instead of text")
     raise TokenizerError(

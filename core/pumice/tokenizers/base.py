@@ -7,6 +7,7 @@ from operator import index
 from typing import Any, ClassVar, NoReturn
 
 from pumice.errors import PromptTooLongError, RequestError, TokenizerError
+from pumice.guard import UNEXPECTED, raise_named
 from pumice.tokenizers.incremental import IncrementalDecoder
 from pumice.tokenizers.partition import Partition
 from pumice.tokenizers.pre_tokenizers import PreTokenizer
@@ -17,6 +18,11 @@ from pumice.wording import show_python
 _FEW_CHARACTERS = 1 << 16  # length up to which texts are tokenized without a check
 _PER_TOKEN = 8  # characters per token, which few texts exceed
 _CHUNK = 1 << 14  # characters
+
+
+def title_of(kind: type) -> str:
+    """Return the name of a tokenizer's class with its module, for messages."""
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 class Tokenizer(ABC):
@@ -114,8 +120,12 @@ class Tokenizer(ABC):
         if not is_unicode(text):
             raise TokenizerError("the text to tokenize is not valid Unicode: it contains a lone surrogate")
         ids = self._before() if add_special else []
-        for part in self._partition.split(text, parse_special):
-            ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
+        parts = self._partition.split(text, parse_special)
+        try:
+            for part in parts:
+                ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
+        except UNEXPECTED as error:
+            raise_named(error, f"tokenizer {title_of(type(self))}: _encode")
         if add_special:
             ids += self._after()
         return ids
@@ -223,7 +233,13 @@ class Tokenizer(ABC):
             return b""
         if token in self.vocabulary.byte:
             return bytes.fromhex(text[3:5])
-        return self._decode(text)
+        try:
+            piece = self._decode(text)
+            if not isinstance(piece, bytes):
+                raise TypeError(f"expected bytes, not {piece!r:.60}")
+        except UNEXPECTED as error:
+            raise_named(error, f"tokenizer {title_of(type(self))}: _decode")
+        return piece
 
     def _before(self) -> list[int]:
         """Return the tokens that the model expects before a text."""

@@ -79,7 +79,7 @@ def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
     assert "RuntimeError: two lines; continuing without it" in caplog.text
 
 
-@pytest.mark.parametrize("method", ["__init__", "build"])
+@pytest.mark.parametrize("method", ["__init__", "build", "tensors"])
 def test_an_architecture(path, method):
     plugins = [passed("architectures", "buggy", llama=type("Faulty", (Llama,), {method: fail}))]
     with pytest.raises(pumice.PluginError) as caught:
@@ -115,12 +115,21 @@ def test_a_sampler(path, methods, error):
     assert str(caught.value) == f"sampler buggy.{error}"
 
 
-def test_a_tokenizer(path):
-    class Faulty(SPMTokenizer):
-        __init__ = fail
-
+@pytest.mark.parametrize(
+    ("methods", "error"),
+    [
+        ({"__init__": fail}, "RuntimeError: two lines"),
+        ({"_encode": fail}, "_encode: RuntimeError: two lines"),
+        ({"_encode": lambda *_: None}, "_encode: TypeError: 'NoneType' object is not iterable"),
+        ({"_decode": fail}, "_decode: RuntimeError: two lines"),
+        ({"_decode": lambda *_: "text"}, "_decode: TypeError: expected bytes, not 'text'"),
+    ],
+)
+def test_a_tokenizer(path, methods, error):
+    faulty = type("Faulty", (SPMTokenizer,), {**methods, "__module__": "buggy"})
     with (
-        pumice.load(path, backend="numpy", plugins=[passed("tokenizers", "buggy", llama=Faulty)]) as model,
-        pytest.raises(pumice.PluginError, match=r"^tokenizer tests\S*\.Faulty: RuntimeError: two lines$"),
+        pumice.load(path, backend="numpy", plugins=[passed("tokenizers", "buggy", llama=faulty)]) as model,
+        pytest.raises(pumice.PluginError) as caught,
     ):
-        model.tokenizer.tokenize("a")
+        model.tokenizer.detokenize(model.tokenizer.tokenize("a"))
+    assert str(caught.value) == f"tokenizer buggy.Faulty: {error}"
