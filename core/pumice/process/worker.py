@@ -44,6 +44,7 @@ from pumice.process.frames import FrameWriter, read_frames
 from pumice.process.header import Header
 from pumice.process_list import RunningModel, listed
 from pumice.switching import COLLECTED, SWITCH_SECONDS
+from pumice.wording import format_bytes
 
 logger = logging.getLogger("pumice")
 
@@ -137,7 +138,7 @@ def _explained(error: Exception, limit: float) -> Exception:
     shown = str(told)
     if not (isinstance(told, (BackendError, EngineError)) and any(word in shown.lower() for word in _OF_MEMORY)):
         return error
-    return OutOfMemoryError(f"{shown} (memory_limit is {limit:g} GiB)" if limit else shown)
+    return OutOfMemoryError(f"{shown} (memory_limit is {format_bytes(int(limit * 2**30))})" if limit else shown)
 
 
 def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:

@@ -109,6 +109,11 @@ def test_too_little_memory_is_an_error_of_the_request(model):
         model.generate([5] * 4_000_000)
 
 
+def test_a_limit_of_memory_that_a_load_exceeds_is_told_with_its_unit(path):
+    with pytest.raises(pumice.OutOfMemoryError, match=r"\(memory_limit is 512\.0 MiB\)"):
+        pumice.load_process(path, memory_limit="512MiB", n_ctx=10**8, **EXACT)
+
+
 def test_closing_ends_streams_and_the_process(path):
     model = pumice.load_process(path, **EXACT)
     stream = model.stream("a", **ENDLESS)
