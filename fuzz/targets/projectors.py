@@ -5,29 +5,38 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-import libmtmd_sounds
+import hearing_models
+import vision_formulas
+import vision_models
 from fuzz.draw import Draw
 from fuzz.files import folder
 from gguf_files import write_gguf
-from libmtmd_cases import changed_file, write_file
 from pumice.config import load_config
+from pumice.convert import ConvertOptions
 from pumice.engine.media.encoders import trace_projector
 from pumice.errors import PumiceError
-from pumice.gguf import GGUFFile
+from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import N_TOKENS, Graph
+from pumice.model_files.opening import open_model
 from pumice.registry import get_registry
+from vision_files import write_projector
 
 MODULES = ("pumice_architectures.hearing", "pumice_architectures.vision", "pumice.engine.media.projector")
 MAX_LEN = 24
 RUNS = 50
-KINDS = ("dots3note", "cogvlm2", "gemma4", "granite4vision", "mlp", "qwen25vl", "hunyuanvl")
-SOUNDS = ("mimo", "granitespeech", "gemma4")
+CASES = [
+    *((vision_models, kind) for kind in ("dots3note", "gemma4", "granite4vision", "qwen25vl", "hunyuanvl")),
+    *((hearing_models, kind) for kind in ("mimo", "granitespeech", "gemma4")),
+    (vision_formulas, "cogvlm2"),
+    (None, "mlp"),
+]
+"""Modules of the tests that write checkpoints, and the kind; without a module it is a file."""
 MOST_BYTES = 6 << 30
 """Of one result of a graph: attention by a mask over all pairs of the most patches of a small encoder takes as many."""
 
 
 def seeds() -> Iterable[bytes]:
-    for i in range(len(KINDS) + len(SOUNDS)):
+    for i in range(len(CASES)):
         yield bytes([i, 3, 1, 200])
         yield bytes([i, 5, 2, 1, 2]) + bytes([i, 7, 2, 2, 0])
 
@@ -35,10 +44,14 @@ def seeds() -> Iterable[bytes]:
 @cache
 def stored(number: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return metadata and tensors of a projector."""
-    made = folder() / f"{number}"
-    made.mkdir()
-    kind = [*KINDS, *SOUNDS][number]
-    return changed_file(write_file(made, kind) if number < len(KINDS) else libmtmd_sounds.write_file(made, kind), {})
+    (module, kind), path = CASES[number], folder() / f"{number}"
+    if module:
+        module.write_folder(path, kind)
+    else:
+        write_projector(path, kind)
+    with open_model(path, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
+        metadata = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in file.metadata.items()}
+        return metadata, {name: tensor.dequantize() for name, tensor in file.tensors.items()}
 
 
 def changed(value: Any, draw: Draw) -> Any:
@@ -60,7 +73,7 @@ def largest(graph: Graph, n_rows: int) -> int:
 
 def check(data: bytes) -> None:
     draw = Draw(data)
-    metadata, tensors = stored(draw.below(len(KINDS) + len(SOUNDS)))
+    metadata, tensors = stored(draw.below(len(CASES)))
     keys = [key for key in metadata if key.startswith("clip.")]
     for _ in range(1 + draw.below(2)):
         key = draw.choice(keys)
