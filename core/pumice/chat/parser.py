@@ -222,15 +222,24 @@ class ChatParser:
                     break
                 end = match.start()
                 rest = source.text[end : end + longest]
-                if not source.ended and any(mark.text != rest and mark.text.startswith(rest) for mark in marks):
+                begun = [mark for mark in marks if mark.text != rest and mark.text.startswith(rest)]
+                if begun and not source.ended:
                     break
                 result = max((m for m in marks if rest.startswith(m.text)), key=lambda m: len(m.text), default=None)
+                if result is None and self._drops(begun):
+                    write(source.text[position:end])
+                    self._written.structure()
+                    return len(source.text), None
                 end += result is None
             write(source.text[position:end])
             position = end
             if result or source.ended:
                 return position, result
             yield
+
+    def _drops(self, begun: Sequence[_Mark]) -> bool:
+        """Return True if the token limit cut a mark of a call, whose beginning is not content."""
+        return self._cut and not self._has_form and any(mark in self._announcing for mark in begun)
 
 
 class _PartWriter:

@@ -76,3 +76,11 @@ def test_the_complete_part_of_json():
     assert complete_part('{"a": "x')[0] == {}
     assert complete_part('["x", "y')[0] == ["x"]
     assert complete_part("") == (None, 0)
+
+
+@pytest.mark.parametrize("format", ["hermes", "mistral", "qwen3-coder", "kimi-k2"])
+def test_the_beginning_of_a_mark_is_dropped_from_a_cut_answer(format):
+    for end in range(1, 8):
+        begun = WRITTEN[format][:end]
+        assert parts_of(format, f"Hm. {begun}") == [("content", "Hm.")], begun
+        assert "".join(text for _, text in parts_of(format, f"Hm. {begun}", cut=False)) == f"Hm. {begun}"
