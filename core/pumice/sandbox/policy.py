@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pumice.errors import ConfigError
 from pumice.sandbox import kernel, landlock, seccomp
 
 MAX_FILES = 4096  # descriptors
@@ -80,7 +81,11 @@ _in_force: tuple[Policy, Enforced] | None = None  # of this process
 
 
 def switched_off() -> bool:
-    return os.environ.get(SWITCH) == "off"
+    """Return whether the variable disables the sandbox. Raises ConfigError for another value."""
+    value = os.environ.get(SWITCH, "")
+    if value not in ("", "off"):
+        raise ConfigError(f"{SWITCH}={value}: the only value is off; unset it to keep the sandbox")
+    return value == "off"
 
 
 def missing() -> tuple[str, ...]:
@@ -101,7 +106,7 @@ def enforce(policy: Policy) -> Enforced:
     Call it in a process with one thread, since Landlock confines only the calling thread.
     """
     global _in_force
-    if switched_off():
+    if os.environ.get(SWITCH) == "off":
         return Enforced(0, False, (f"{SWITCH}=off",))
     problems: list[str] = []
     limit({"CORE": 0, "NOFILE": MAX_FILES, **policy.limits})

@@ -156,6 +156,9 @@ def test_a_missing_landlock_is_an_error_if_the_sandbox_is_required(home, path, m
     assert engine_policy(path, config, get_registry(config)) is not None
     monkeypatch.setenv("PUMICE_SANDBOX", "off")
     assert engine_policy(path, config, get_registry(config)) is None
+    monkeypatch.setenv("PUMICE_SANDBOX", "maybe")
+    with pytest.raises(pumice.ConfigError, match="PUMICE_SANDBOX=maybe: the only value is off; unset it"):
+        engine_policy(path, config, get_registry(config))
 
 
 @pytest.mark.parametrize("line", ["sandbox: off", "sandbox_read: [/]", "sandbox_write: [/]"])
