@@ -134,6 +134,10 @@ class MediaError(RequestError):
         return f"{kind} {name}: {problem}" if name else f"{kind}: {problem}"
 
 
+class MissingPackageError(MediaError):
+    """A file of a kind for which a package is missing. The message is for clients, too: it names no paths."""
+
+
 class TooExpensiveError(RequestError):
     """A request that takes too much time or memory, or crashes the worker process that prepares it."""
 

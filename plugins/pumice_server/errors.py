@@ -33,6 +33,7 @@ _TYPES = {
 _STATUS: Mapping[tuple[type[pumice.PumiceError], ...], int] = {
     (pumice.QueueFullError,): 429,
     (pumice.ModelClosedError, pumice.EngineDiedError, pumice.UnavailableError): 503,
+    (pumice.MissingPackageError,): 501,
     (pumice.RequestError,): 400,
     (pumice.TokenizerError,): 501,  # a text for a file without a tokenizer
     (pumice.PumiceError,): 500,
@@ -120,7 +121,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.message == HTTPStatus(problem.status).phrase:  # raised by the router
         problem = replace(problem, message=_unknown(request, problem.status))
-    expected = HTTPException, pumice.UnavailableError, pumice.RequestTimeoutError
+    expected = HTTPException, pumice.MissingPackageError, pumice.UnavailableError, pumice.RequestTimeoutError
     foreseen = isinstance(error, expected) and problem.status in (501, 503, 507)
     foreseen = foreseen and not isinstance(error, UnwritableError)
     if problem.status >= 500 and not foreseen:

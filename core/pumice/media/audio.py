@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pumice.errors import MediaError
-from pumice.installed import install_command
+from pumice.errors import MediaError, MissingPackageError
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.media.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
 from pumice.media.sound_files import SoundFormat, encode_file
@@ -219,7 +218,7 @@ def decode(data: bytes, rate: int = RATE, seconds: int = MAX_SECONDS) -> bytes:
         import soundfile
         import soxr  # noqa: F401  (before a file is read)
     except (ImportError, OSError):  # OSError: libsndfile is missing
-        raise MediaError("audio", _missing()) from None
+        raise _missing() from None
     try:
         counted, data = _without_count(data)
         with _library_notes() as notes, soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -337,7 +336,7 @@ def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int, target: int) ->
     try:
         import soxr
     except ImportError:
-        raise MediaError("audio", _missing()) from None
+        raise _missing() from None
     stream = soxr.ResampleStream(rate, target, 1, dtype="float32", quality="HQ")
     for block in blocks:
         yield stream.resample_chunk(block)
@@ -362,5 +361,5 @@ def _workers() -> WorkerPool:
     return WorkerPool("decoding the sound", _LIMITS, n_workers=2)
 
 
-def _missing() -> str:
-    return f"decoding needs soundfile and soxr; install them with: {install_command('media')}"
+def _missing() -> MissingPackageError:
+    return MissingPackageError("audio", "decoding needs soundfile and soxr: pip install soundfile soxr")

@@ -6,8 +6,7 @@ import functools
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from pumice.errors import ConfigError, RequestError
-from pumice.installed import install_command
+from pumice.errors import MissingPackageError, RequestError
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.media.encoded import MAX_BYTES, decode_base64
 
@@ -27,14 +26,14 @@ def pdf_text(encoded: str) -> DocumentText:
     """Return the text of a PDF in base64.
 
     Raises:
-        ConfigError: The package ``pypdf`` is missing.
+        MissingPackageError: The package ``pypdf`` is missing.
         RequestError: The file is damaged, encrypted, or beyond a limit.
         TooExpensiveError: Reading takes too much time or memory.
     """
     if b"%PDF-" not in decode_base64(encoded, "pdf")[:1024]:
         raise RequestError("pdf: the file does not begin as a PDF")
     if find_spec("pypdf") is None:
-        raise ConfigError(f"texts of PDF files need the package pypdf: {install_command('pdf')}")
+        raise MissingPackageError("pdf", "its text needs pypdf: pip install pypdf")
     text, n_pages = _workers().call(f"{__name__}:read_pdf", encoded, tuple[str, int])
     return DocumentText(text, n_pages)
 

@@ -6,8 +6,7 @@ import functools
 import io
 from typing import TYPE_CHECKING, Any
 
-from pumice.errors import MediaError, RequestError
-from pumice.installed import install_command
+from pumice.errors import MediaError, MissingPackageError, RequestError
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.media.encoded import MAX_BYTES, decode_base64, decode_data_url, named_errors, read_source
 from pumice.wording import alternatives
@@ -87,7 +86,7 @@ def decode(data: bytes) -> tuple[int, int, bytes]:
         from PIL import Image as Pillow
         from PIL import UnidentifiedImageError
     except ImportError:
-        raise MediaError("image", f"decoding needs Pillow; install it with: {install_command('media')}") from None
+        raise MissingPackageError("image", "decoding needs Pillow: pip install pillow") from None
     Pillow.MAX_IMAGE_PIXELS = None  # whose check comes before ``check_size``, and tells another bound
     try:
         with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from pumice.errors import RequestError
-from pumice.installed import install_command
+from pumice.errors import MissingPackageError, RequestError
 from pumice.wording import alternatives
 
 if TYPE_CHECKING:
@@ -160,7 +159,6 @@ def _soundfile(format: str) -> Any:
     try:
         import soundfile
     except (ImportError, OSError):  # OSError: libsndfile is missing
-        raise RequestError(
-            f"{format} needs soundfile; install it with: {install_command('media')}; wav and pcm need nothing"
-        ) from None
+        problem = f"{format} needs soundfile: pip install soundfile; wav and pcm need nothing"
+        raise MissingPackageError("audio", problem) from None
     return soundfile

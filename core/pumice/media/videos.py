@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from pumice.errors import MediaError, RequestError
-from pumice.installed import install_command
+from pumice.errors import MediaError, MissingPackageError, RequestError
 from pumice.isolation import CallLimits, WorkerPool
 from pumice.media.encoded import MAX_BYTES, check_rate, decode_base64, decode_data_url, named_errors, read_source
 from pumice.media.images import MAX_PIXELS, check_size
@@ -245,7 +244,7 @@ class _Opened:
             import av
             from PIL import Image  # noqa: F401  (before a file is read)
         except ImportError:
-            raise MediaError("video", f"decoding needs PyAV; install it with: {install_command('media')}") from None
+            raise MissingPackageError("video", "decoding needs PyAV and Pillow: pip install av pillow") from None
         format = _format_of(self._data[:16])
         if not format:
             raise MediaError("video", f"the bytes are no video; send {SHOWN}")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta, Struct
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-import pumice
 from pumice.media.documents import DocumentText, pdf_text
 from pumice_server.http.answers import unless_gone
 from pumice_server.http.body import Body
@@ -33,12 +31,5 @@ class ExtractedText(Struct, kw_only=True):
 
 async def extract_text(request: Request, body: DocumentBody) -> ExtractedText:
     """Return the text of a PDF file, read in a confined process. Needs the package `pypdf`."""
-    read: DocumentText = await unless_gone(request, _read(body.pdf))
+    read: DocumentText = await unless_gone(request, MEDIA(pdf_text, body.pdf))
     return ExtractedText(text=read.text, n_pages=read.n_pages)
-
-
-async def _read(encoded: str) -> DocumentText:
-    try:
-        return await MEDIA(pdf_text, encoded)
-    except pumice.ConfigError as error:
-        raise HTTPException(501, str(error)) from None

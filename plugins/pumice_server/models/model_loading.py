@@ -11,13 +11,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 from starlette.exceptions import HTTPException
 
 import pumice
 from pumice.cli.named_models import sharing, warn_of_assumed_template
-from pumice.plugin.unstable import ModelSpec
+from pumice.plugin.unstable import ModelSpec, install_command
 from pumice_server import logs
 from pumice_server.answer_types import Properties
 from pumice_server.errors import no_model
@@ -265,6 +266,7 @@ class ModelLoading:
         self._tell(served_model)
         if service.assumed_template and "completion" in capabilities(model.summary):
             warn_of_assumed_template(served_model.name)
+        _warn_of_missing_packages(service)
 
     def _notice_death(self, served_model: ServedModel) -> None:
         error = served_model.service.model.engine.error if served_model.service else None
@@ -327,6 +329,15 @@ def _tell_loading(served_model: ServedModel) -> None:
         _LONG_LOAD_SECONDS,
         steps,
     )
+
+
+def _warn_of_missing_packages(service: ModelService) -> None:
+    """Warn if packages are missing that read what the model sees or hears."""
+    needed = {"PIL": service.sees, "av": service.watches, "soundfile": service.hears, "soxr": service.hears}
+    missing = [name for name, is_needed in needed.items() if is_needed and not find_spec(name)]
+    if missing:
+        problem = f"{', '.join(missing)} missing: requests with images or sounds get errors"
+        logger.warning("%s: %s; %s", service.name, problem, install_command("media"))
 
 
 def _prepare_texts(model: pumice.Model) -> None:

@@ -206,6 +206,21 @@ def test_images_that_cannot_be_decoded(server, data, problem):
         assert re.search(problem, response.text), response.text
 
 
+def test_a_missing_package_is_told_to_clients_without_paths(path, monkeypatch, caplog):
+    problem = "decoding needs Pillow: pip install pillow"
+
+    def missing(*_: object) -> None:
+        raise pumice.MissingPackageError("image", problem)
+
+    monkeypatch.setattr(base, "pixels_of", missing)
+    monkeypatch.setattr("pumice_server.models.model_loading.find_spec", lambda name: None)
+    with serving(ModelSpec(["sees"], str(path), OPTIONS)) as server:
+        for endpoint, body in ways(URL, SOURCE):
+            response = server.client.post(endpoint, json=body)
+            assert (response.status_code, problem in response.text) == (501, True), response.text
+    assert [record.message for record in caplog.records if "PIL missing: requests with images" in record.message]
+
+
 def test_hostile_files_are_one_line_and_leave_the_server_alone(server):
     """Some files of each kind are sent; bench/hostile_images.py sends a thousand."""
     for seed in range(3 * len(KINDS)):
