@@ -168,6 +168,13 @@ def test_tls(tmp_path):
         assert httpx2.get(f"{url}/health", verify=trusted, timeout=PATIENCE).json() == {"status": "ok"}
 
 
+def test_too_few_open_files_are_one_line():
+    line = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", *SERVE, "--port", "0"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "only 20 files may be open, a server needs 64: raise the limit by `ulimit -n 1024`" in done.stderr
+
+
 def test_a_folder_of_models(tmp_path):
     """A split model is listed by its first part; other files are not listed, whatever their names are."""
     for name in ("b.gguf", "mmproj-b.gguf", "b.txt"):
