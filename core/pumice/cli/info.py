@@ -15,7 +15,7 @@ from pumice.cli.named_models import locate_model
 from pumice.cli.options import json_option, load_options, model_argument
 from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
-from pumice.errors import PumiceError
+from pumice.errors import ModelError
 from pumice.wording import format_bytes
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
         import pumice
 
         plan = pumice.plan(model, config=config, **options)
-    except PumiceError as error:
+    except ModelError as error:
         facts["placement"], shown = None, [f"{'placement':<13} - ({error})"]
     else:
         facts["placement"], shown = plan.placement, [f"{'placement':<13} {placement_of(plan)}", "", *device_table(plan)]

@@ -68,6 +68,12 @@ def test_info_agrees_with_the_gguf_package(run, model):
     assert "F32 100.0%" in text
 
 
+def test_info_refuses_a_wrong_option(run, model):
+    done = run("info", model, "--device", "abc")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: --device: 'abc' is not a device")
+
+
 def test_info_prints_the_graph(run, model):
     done = run("info", model, "--graph", "--set", "backend=numpy", "--set", "n_ctx=64")
     assert "on numpy" in done.stdout
