@@ -49,15 +49,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str], never: Collection[s
     Args:
         kind: noun for the named object, such as "option".
         name: the unknown name.
-        known: all known names.
+        known: all known names; a registry's also tell of the plugins that are ``absent``.
         never: known names that are never suggested.
     """
     names = sorted(known)
     hint = did_you_mean(name, [other for other in names if other not in never])
+    absent = getattr(known, "absent", "")
     if hint and len(names) > _MAX_BESIDE_HINT:
-        return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint}"
+        return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint}{absent}"
     listed = ", ".join(names[:_MAX_LISTED]) + (", ..." if len(names) > _MAX_LISTED else "")
-    return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint} (known: {listed or 'none'})"
+    return f"unknown {kind} {name[:_MAX_COMPARED]!r}{hint} (known: {listed or 'none'}){absent}"
 
 
 def counted_as(number: int, noun: str) -> str:

@@ -37,6 +37,7 @@ def plugin(registry: Registry, name: str):
         (BACKEND.replace("(register)", "(registry)"), "PluginValidationError"),
         (BACKEND.replace("_backends", "_arch"), "unknown hook 'pumice_register_arch'; did you mean 'pumice_register"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("raise MemoryError", "MemoryError"),
         ("from pumice.plugin import no_such_name", "ImportError: cannot import name 'no_such_name'"),
     ],
 )
@@ -51,8 +52,9 @@ def test_a_plugin_that_fails_is_recorded_and_stops_nothing(site, source, error):
     assert "mine" not in registry.backends
     assert plugin(registry, "working").error is None
     assert "numpy" in registry.backends
-    with pytest.raises(BackendError, match="these plugins did not load: failing"):
+    with pytest.raises(BackendError, match="these plugins did not load: failing") as caught:
         registry.backends.find("mine")
+    assert info.error[:200] in str(caught.value)
 
 
 @pytest.mark.parametrize(

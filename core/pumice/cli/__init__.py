@@ -77,7 +77,7 @@ def _option_as_command(option: str) -> click.Command:
 
 
 def _registered() -> tuple[Mapping[str, click.Command | str], str]:
-    """Return the commands, or the names to import them from, and a note about plugins that did not load.
+    """Return the commands, or the names to import them from, and a note if those of plugins are not known.
 
     Plugins are loaded only if some are installed that are not Pumice's own, so that help stays fast.
     """
@@ -92,7 +92,7 @@ def _registered() -> tuple[Mapping[str, click.Command | str], str]:
         commands = _registered_by_plugins()
     except ConfigError as error:  # commands of Pumice report it themselves
         return COMMANDS | BUNDLED_COMMANDS, f"; those of plugins are not known: {error}"
-    return commands, commands.absent
+    return commands, ""  # unknown_name tells of plugins that did not load
 
 
 def _registered_by_plugins() -> "Names[click.Command]":

@@ -80,7 +80,7 @@ class LoadedModel:
     @cached_property
     def sampling(self) -> Mapping[str, Any]:
         """Default parameters of the sampler chain: those of the configuration, else of the samplers."""
-        chain = [self.engine.registry.samplers[name] for name in self.config.samplers]
+        chain = [self.engine.registry.samplers.find(name) for name in self.config.samplers]
         return {**parameters.defaults(chain), **self.config.sampling}
 
     @property

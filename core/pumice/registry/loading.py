@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pumice.speech_model import SpeechModel
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
+_MAX_REASON = 200  # characters of a plugin's error in a message about something else
 CORE = "core"  # name of the plugin `pumice.builtin`
 #: Entry points of the distribution.
 BUNDLED = ("architectures", "cpu", "mlx", "numpy", "ray", "samplers", "server", "vulkan")
@@ -226,7 +227,7 @@ class Registry:
 
     def _absent(self) -> str:
         """Describe the plugins that are not loaded, to which an unknown name may belong."""
-        failed = [info.name for info in self.plugins if info.error]
+        failed = [f"{info.name} ({info.error[:_MAX_REASON]})" for info in self.plugins if info.error]
         disabled = [info.name for info in self.plugins if info.disabled]
         return (f"; these plugins did not load: {', '.join(failed)} (see `pumice plugins`)" if failed else "") + (
             f"; these plugins are disabled: {', '.join(disabled)}" if disabled else ""

@@ -96,7 +96,7 @@ class Names(Mapping[str, T]):
 
     def unknown(self, name: str) -> str:
         """Return one line about an unknown name."""
-        return unknown_name(self.kind.noun, name, self) + self.absent + self.kind.advice
+        return unknown_name(self.kind.noun, name, self) + self.kind.advice
 
     def describe(self, name: str) -> str:
         """Describe a name for messages: ``backend 'cpu' (plugin cpu)``."""
