@@ -48,8 +48,9 @@ class Candidates:
     def problem(self) -> str | None:
         """Description of a sampler's mistake; None if there is none."""
         n = self._n_all if self._ids is None else len(self._ids)
-        if len(self.logits) != n:
-            return f"assigned {len(self.logits)} logits to {n} candidates; drop candidates with `keep`"
+        if self.logits.shape != (n,):
+            shape = " x ".join(map(str, self.logits.shape))
+            return f"assigned {shape} logits to {n} candidates; drop candidates with `keep`"
         return None if n else "left no candidates; it must leave one"
 
     def positions(self, tokens: NDArray[np.integer[Any]]) -> Indices:

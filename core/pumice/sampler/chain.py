@@ -18,12 +18,13 @@ from pumice.errors import BackendError, PluginError, RequestError
 from pumice.guard import UNEXPECTED, guarded, raise_named
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
-from pumice.sampler.contract import MaskSampler, Plan, Sampler, SamplerContext, Selector
+from pumice.sampler.contract import MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice.sampler.mask import ListedMask, Mask, allows, at_most_one, count, n_words
 from pumice.sampler.random import NumbersAhead
 from pumice.wording import unknown_name
 
 Tokens = Sequence[int]
+_TRUSTED = PlannedSampler, MaskSampler  # samplers whose logits and ids are not read again to check them
 _SPARE = 4  # highest logits considered first for each one needed, since a mask may exclude some
 
 
@@ -233,6 +234,8 @@ class Chain:
             try:
                 sampler.apply(candidates)
                 problem = candidates.problem or self._wrong_choice(candidates.selected)
+                if not problem and candidates.selected is None and not isinstance(sampler, _TRUSTED):
+                    problem = _wrong_value(candidates, self.n_vocab)
             except UNEXPECTED as error:
                 raise_named(error, f"{_describe(sampler)}: apply")
             if problem:
@@ -445,6 +448,14 @@ def _mask_of(sampler: MaskSampler, n_vocab: int) -> Mask | None:
         return mask
     got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
     raise PluginError(f"{_describe(sampler)}: mask: expected uint32 [{n_words(n_vocab)}] or None, not {got}")
+
+
+def _wrong_value(candidates: Candidates, n_vocab: int) -> str | None:
+    """Describe a NaN among the logits, or an id that is no token of ``n_vocab``; None if there is none."""
+    if np.isnan(candidates.logits.max()):
+        return "left NaN in the logits"
+    wrong = candidates.ids[(candidates.ids < 0) | (candidates.ids >= n_vocab)]
+    return f"left the id {wrong[0]}, which is no token of {n_vocab}" if len(wrong) else None
 
 
 def _describe(sampler: Sampler) -> str:

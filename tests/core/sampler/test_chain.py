@@ -112,6 +112,27 @@ class Refusing(Sampler):
         pass
 
 
+class Stray(Sampler):
+    """Renames a candidate to a token that does not exist."""
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.ids[0] = 1000
+
+
+class Undefined(Sampler):
+    """Divides zero by zero."""
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.logits = candidates.logits * np.float32("nan")
+
+
+class Tall(Sampler):
+    """Leaves a column instead of a row."""
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.logits = candidates.logits[:, None]
+
+
 class Ending(Sampler):
     """Ends the thread that calls it."""
 
@@ -136,6 +157,9 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "silent": Silent,
     "refusing": Refusing,
     "ending": Ending,
+    "stray": Stray,
+    "undefined": Undefined,
+    "tall": Tall,
     "wild": Wild,
 }
 LOGITS = np.array([0, 5, 1, 2], np.float32)
@@ -237,8 +261,14 @@ def test_a_sampler_that_breaks_the_contract_is_named() -> None:
         build(["nothing", "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Short: apply: ValueError: keep: the mask has 2 values for 4 candidates"):
         build(["short", "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Gone: apply: TypeError"):
+    with pytest.raises(PluginError, match="Gone: apply: AttributeError"):
         build(["gone", "best"]).sample(LOGITS)
+    with pytest.raises(PluginError, match="Stray: apply: left the id 1000, which is no token of 4"):
+        build(["stray", "best"]).sample(LOGITS)
+    with pytest.raises(PluginError, match="Undefined: apply: left NaN in the logits"):
+        build(["undefined", "best"]).sample(LOGITS)
+    with pytest.raises(PluginError, match="Tall: apply: assigned 4 x 1 logits to 4 candidates"):
+        build(["tall", "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Wild: apply: selected 1000, which is no token of 4"):
         build(["wild"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Silent: apply: selected no token"):
