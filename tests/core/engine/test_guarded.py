@@ -40,6 +40,10 @@ def misshape(self, step):
     return {name: np.zeros((2, 3)) for name in real}
 
 
+def omit_rows(self, step):
+    return {name: array[:0] for name, array in super(type(self), self).run(step).items()}
+
+
 @pytest.mark.parametrize(
     ("faulty", "error"),
     [
@@ -55,6 +59,7 @@ def misshape(self, step):
         (program(run=lambda self, step: None), "run: returned no array for %"),
         (program(run=lambda self, step: {}), "run: returned no array for %"),
         (program(run=misshape), "run: returned an array of shape [2, 3] for %"),
+        (program(run=omit_rows), "run: returned an array of shape [0, 300] for %"),
         (program(submit=fail), "submit: RuntimeError: two lines"),
         (program(submit=lambda self, step: Pending()), "submit: NotImplementedError"),
         (program(submit=lambda self, step: None), "submit: expected a Pending, not None"),
@@ -113,6 +118,14 @@ def test_a_sampler(path, methods, error):
     ):
         model.generate([1], max_tokens=3)
     assert str(caught.value) == f"sampler buggy.{error}"
+
+
+def test_a_sampler_of_a_disabled_plugin(path):
+    config = {"plugins": {"disabled": ["samplers"]}}
+    with pumice.load(path, backend="numpy", config=config) as model:
+        for use in (lambda: model.generate([1], max_tokens=1), lambda: model.sampling):
+            with pytest.raises(pumice.PumiceError, match=r"unknown sampler .*; these plugins are disabled: samplers"):
+                use()
 
 
 @pytest.mark.parametrize(

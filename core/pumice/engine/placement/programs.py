@@ -64,7 +64,7 @@ class SegmentProgram:
             raise_named(error, self._step_where)
         if not isinstance(pending, Pending):
             raise PluginError(f"{self._step_where}: expected a Pending, not {pending!r}")
-        return _Step(pending, self._step_where, self._expected, receive)
+        return _Step(pending, step, self._step_where, self._expected, receive)
 
     def call(self, method: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call another method of the program."""
@@ -88,11 +88,13 @@ class _Step(Pending):
     def __init__(
         self,
         pending: Pending,
+        step: Step,
         where: str,
         expected: Sequence[tuple[Tensor, Sequence[tuple[int, int]]]],
         receive: Callable[[Outputs], Outputs] | None,
     ) -> None:
         self._pending = pending
+        self._sizes = step.batch.sizes if expected else {}
         self._where = where
         self._expected = expected
         self._receive = receive
@@ -130,7 +132,8 @@ class _Step(Pending):
             shape = getattr(value, "shape", None)
             if shape is None:
                 raise PluginError(f"{self._where}: returned no array for {tensor}")
-            if len(shape) != len(tensor.shape) or any(shape[axis] != n for axis, n in fixed):
+            wrong = len(shape) != len(tensor.shape) or any(shape[axis] != n for axis, n in fixed)
+            if wrong or any(n < self._sizes.get(str(dim), 0) for n, dim in zip(shape, tensor.shape, strict=True)):
                 raise PluginError(f"{self._where}: returned an array of shape {list(shape)} for {tensor}")
 
 
