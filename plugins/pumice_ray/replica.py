@@ -198,11 +198,23 @@ def _end_with(owner: PlacementGroup) -> None:
 
     Serve's own actors are detached, so a server that is killed would leave its replicas for ever.
     """
-    while ray.util.placement_group_table(owner)["state"] != "REMOVED":
+    while not _is_removed(owner):
         time.sleep(_OWNER_SECONDS)
-    serve.delete(serve.get_replica_context().app_name, _blocking=False)
+    try:
+        serve.delete(serve.get_replica_context().app_name, _blocking=False)
+    except Exception as error:  # the replica that Serve starts instead tries again
+        logger.warning("the application of an ended server cannot be deleted: %s", error)
     time.sleep(_LAST_SECONDS)  # Serve would start a replica again that ends before the deletion
     os._exit(0)  # waits for no request, whose client has ended as well
+
+
+def _is_removed(owner: PlacementGroup) -> bool:
+    """Return True if Ray has removed a placement group, or knows it no more; False if Ray does not answer."""
+    try:
+        return ray.util.placement_group_table(owner).get("state", "REMOVED") == "REMOVED"
+    except Exception as error:  # Ray's control service may be starting again
+        logger.warning("the state of the server's placement group is unknown: %s", error)
+        return False
 
 
 def own_name() -> str:

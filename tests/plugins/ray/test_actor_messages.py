@@ -95,6 +95,24 @@ def made_replica(path, monkeypatch):
     return EngineReplica(path, OPTIONS, "name")
 
 
+@pytest.mark.parametrize("last", [{"state": "REMOVED"}, {}])
+def test_a_replica_ends_with_its_owner_however_ray_answers(monkeypatch, last):
+    answers = iter([RuntimeError("no reply"), {"state": "CREATED"}, last])
+
+    def table(owner: object) -> object:
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    codes: list[int] = []
+    monkeypatch.setattr("ray.util.placement_group_table", table)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("os._exit", codes.append)
+    pumice_ray.replica._end_with(object())  # outside of Serve, deleting the application fails, too
+    assert codes == [0]
+    assert not list(answers)
+
+
 @pytest.fixture
 def replica(path, monkeypatch):
     return made_replica(path, monkeypatch)
