@@ -64,6 +64,7 @@ class Server:
         patch(model_loading, "capabilities", lambda *_: [])
         patch(model_loading, "_collect_unloaded", lambda: None)
         patch(model_loading, "_freeze_loaded", lambda: None)
+        patch(model_loading, "_warn_of_missing_packages", lambda _: None)
         patch(Model, "summary", None, raising=False)
         self.models = Models(
             [ModelSpec([name], f"{name}.gguf") for name in NAMES], lambda *_: None, Settings(**options)
