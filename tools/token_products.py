@@ -262,15 +262,10 @@ class Loops:
 
     def turn(self, site: Site, products: Sequence[str], store: Sequence[str], count: int) -> Iterator[str]:
         """Yield products of up to ``count`` units, and what keeps their sums: unit i's is t0 of some lanes."""
-        share = self.lanes // count
         yield "{"
         yield f"float {', '.join(f't{i} = 0.0' for i in range(count))};"
         yield from products
-        yield from sums(self.lanes, count)
-        yield f"const uint i = lane / {share}u;"
-        yield f"if (lane % {share}u == 0u) {{"
-        yield from store
-        yield "}"
+        yield from stored_sums(self.lanes, count, store)
         yield "}"
 
     def products(self, site: Site, planes: Planes, request: str) -> Iterator[str]:
@@ -349,7 +344,7 @@ class TokenLoops(Loops):
     """
 
     def turn(self, site: Site, products: Sequence[str], store: Sequence[str], count: int) -> Iterator[str]:
-        share, names = self.lanes // count, [f"t{i}" for i in range(count)]
+        names = [f"t{i}" for i in range(count)]
         take = f"warp % {site.chunks}, {site.chunks}, {site.blocks}, {str(site.name == 'down').lower()}"
         yield f"[[dont_unroll]] for (uint pair = 0u; pair < TOKENS; pair += {PAIR}u) {{"
         for which in range(PAIR):
@@ -362,11 +357,7 @@ class TokenLoops(Loops):
         for which in range(PAIR):
             yield f"{{ partial_from = min(pair + {which}u, TOKENS - 1u) * PARTIAL_TOKEN;"
             yield from (f"float {name} = p{which}{i};" for i, name in enumerate(names))
-            yield from sums(self.lanes, count)
-            yield f"const uint i = lane / {share}u;"
-            yield f"if (lane % {share}u == 0u) {{"
-            yield from store
-            yield "}"
+            yield from stored_sums(self.lanes, count, store)
             yield "}"
         yield "}"
 
@@ -423,6 +414,16 @@ def sums(lanes: int, count: int) -> Iterator[str]:
     while mask:
         yield f"t0 += subgroupShuffleXor(t0, {mask});"
         mask //= 2
+
+
+def stored_sums(lanes: int, count: int, store: Sequence[str]) -> Iterator[str]:
+    """Yield the sums of ``count`` values, and what stores value i, which is t0 of its lane."""
+    share = lanes // count
+    yield from sums(lanes, count)
+    yield f"const uint i = lane / {share}u;"
+    yield f"if (lane % {share}u == 0u) {{"
+    yield from store
+    yield "}"
 
 
 def texts() -> dict[str, str]:

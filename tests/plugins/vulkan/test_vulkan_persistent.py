@@ -165,23 +165,24 @@ MODELS = {
 }
 
 
+def check_logits(path: Path) -> None:
+    """Compare the logits of tokens in one dispatch with NumPy's."""
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected = model.logits(IDS)
+    assert error(logits(path, "always"), expected) < 1e-3
+
+
 @pytest.mark.usefixtures("any_shape")
 @pytest.mark.parametrize("name", variants(list(MODELS), ["llama", "qwen2", "gemma2"]))
 def test_logits(tmp_path: Path, used: list[str], name: str) -> None:
     """One shader computes models of any size: biases, norms, GELU, soft caps, windows, chunks of few lanes."""
-    path = MODELS[name].write(tmp_path / "model.gguf")
-    with pumice.load(path, backend="numpy", n_ctx=256) as model:
-        expected = model.logits(IDS)
-    assert error(logits(path, "always"), expected) < 1e-3
+    check_logits(MODELS[name].write(tmp_path / "model.gguf"))
     assert used == ["persistent.any_tiny"] * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
 def test_every_type(tmp_path: Path, used: list[str]) -> None:
-    path = write_model(tmp_path / "model.gguf", "Q4_0", EVERY_TYPE)
-    with pumice.load(path, backend="numpy", n_ctx=256) as model:
-        expected = model.logits(IDS)
-    assert error(logits(path, "always"), expected) < 1e-3
+    check_logits(write_model(tmp_path / "model.gguf", "Q4_0", EVERY_TYPE))
     assert used == ["persistent.any_tiny_types"] * len(IDS)
 
 
@@ -201,10 +202,7 @@ def test_the_best_logit_is_found_beside_them(tmp_path: Path, used: list[str]) ->
 @pytest.mark.usefixtures("any_shape")
 def test_experts(tmp_path: Path, used: list[str]) -> None:
     """Qwen 3 with experts: router, choice, products of the chosen experts, norms of queries and keys."""
-    path = write_experts(tmp_path / "model.gguf")
-    with pumice.load(path, backend="numpy", n_ctx=256) as model:
-        expected = model.logits(IDS)
-    assert error(logits(path, "always"), expected) < 1e-3
+    check_logits(write_experts(tmp_path / "model.gguf"))
     assert used == ["persistent.tiny_experts"] * len(IDS)
 
 
