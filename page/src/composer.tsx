@@ -1,7 +1,7 @@
 /** Where a message is written. */
 
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 import { running, send, stop } from "./answer";
 import { useElsewhere } from "./elsewhere";
@@ -28,7 +28,7 @@ export function Composer() {
   const isWritten = busy || isElsewhere;
   const awaitsResults = !isWritten && !!last?.toolCalls?.length;
   useEffect(() => sized(area.current), [draft.value]);
-  useEffect(focusMessage, [id]);
+  useLayoutEffect(focusMessage, [id]); // at once: a frame later it would take the focus from what was clicked since
 
   const canSend = isReady.value && !nReading.value && !!(draft.value.trim() || attached.value.length);
   const submit = () => {
