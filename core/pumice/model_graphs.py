@@ -12,7 +12,7 @@ from pumice.architecture import Architecture, HParams, transcribes
 from pumice.config import AdapterOptions, Config
 from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.placement.sizing import EngineSizes
-from pumice.errors import ModelError, PluginError
+from pumice.errors import ConfigError, ModelError, PluginError
 from pumice.file_names import why_absent
 from pumice.gguf import CODINGS, KV_TYPES, GGUFFile
 from pumice.gguf.kinds import why_no_model
@@ -78,7 +78,7 @@ def trace_configured(
     projector = find_projector(file.path, config.mmproj)
     for option, path in {"mmproj": projector, "vocoder": find_vocoder(file.path, config.vocoder)}.items():
         if path is not None and (reason := why_absent(path)):  # it is read with the first request that needs it
-            raise ModelError(f"{option}: {path}: {reason}")
+            raise ConfigError(f"{option}: {path}: {reason}")
     ChosenProjector(file.path, config.mmproj, file).check()
     return for_cache(trace(file, architecture, n_ctx, draft, True, projector is not None, keeps_stream), config)
 

@@ -137,7 +137,7 @@ def test_projectors_that_do_not_fit(tmp_path):
             model.generate([pumice.Image(picture(50, 30))])
     with pytest.raises(pumice.PumiceError, match=r"mmproj\.gguf"):
         pumice.load_process(path, backend="numpy", mmproj=str(wrong))
-    with pytest.raises(pumice.ModelError, match=r"mmproj: .*tiny\.gguf: not a projector"):
+    with pytest.raises(pumice.ConfigError, match=r"mmproj: .*tiny\.gguf: not a projector"):
         pumice.load(path, backend="numpy", mmproj=str(path))
 
 

@@ -68,10 +68,11 @@ def test_info_agrees_with_the_gguf_package(run, model):
     assert "F32 100.0%" in text
 
 
-def test_info_refuses_a_wrong_option(run, model):
-    done = run("info", model, "--device", "abc")
+@pytest.mark.parametrize(("option", "error"), [("--device", "'abc' is not a device"), ("-mv", "abc: no such file")])
+def test_info_refuses_a_wrong_option(run, model, option, error):
+    done = run("info", model, option, "abc")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: --device: 'abc' is not a device")
+    assert done.stderr.startswith(f"error: {option}: {error}")
 
 
 def test_info_prints_the_graph(run, model):

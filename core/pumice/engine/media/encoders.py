@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pumice.architecture import HParams, MediaKind
-from pumice.errors import ModelError, PumiceError
+from pumice.errors import ConfigError, ModelError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
@@ -89,9 +89,9 @@ class ChosenProjector:
         return ProjectorParts() if self.path is None else self._parts
 
     def check(self) -> None:
-        """Raise ModelError if the option names a file that is no projector."""
+        """Raise ConfigError if the option names a file that is no projector."""
         if self._mmproj and self.path is not None and self.parts == ProjectorParts():
-            raise ModelError(f"mmproj: {self.path}: not a projector; files of projectors are named mmproj*.gguf")
+            raise ConfigError(f"mmproj: {self.path}: not a projector; files of projectors are named mmproj*.gguf")
 
     @cached_property
     def _parts(self) -> ProjectorParts:
