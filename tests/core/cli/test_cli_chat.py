@@ -127,6 +127,14 @@ def test_commands(chat):
     assert all(name in help for name in HELP)
     assert "ends in .json" in help
     assert all(chat(end, "Once")[0].messages == [] for end in ("/exit", "/exit now", "/bye", "/quit"))
+    assert chat("/")[2] == help
+
+
+def test_a_line_with_a_space_or_a_path_is_a_message(chat):
+    assert chat(" /exit", "/usr/bin is")[0].messages[::2] == [
+        {"role": "user", "content": "/exit"},
+        {"role": "user", "content": "/usr/bin is"},
+    ]
 
 
 def test_a_wrong_option_is_refused_and_changes_nothing(chat):

@@ -20,7 +20,7 @@ from pumice.cli.named_models import warn_of_assumed_template
 from pumice.cli.output import echo
 from pumice.errors import PumiceError
 from pumice.hub.catalogue import chat_defaults
-from pumice.wording import counted_as, printable, unknown_name
+from pumice.wording import counted_as, did_you_mean, printable
 
 if TYPE_CHECKING:
     from pumice.architecture import MediaKind
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pumice.streaming.chat import ChatStream
 
 HELP = {
-    "/help": "this list",
+    "/help": "this list; a space before the / makes a line a message",
     "/reset": "forget the conversation, but for the system message; so does /clear",
     "/system [TEXT]": "show, or set, the system message; /system - removes it",
     "/regen": "answer the last message again; so does /retry",
@@ -116,13 +116,14 @@ class Session:
                     self._answer(text)
                     self._keep()
                     continue
-                line = self._read().strip()
-                if line.split(maxsplit=1)[:1] in (["/exit"], ["/bye"], ["/quit"]):
-                    return True
-                if line:
+                line = self._read()
+                is_command = _is_command(line)
+                if is_command:
                     self._do(line)
-                    self._keep()
-                if is_single and line and not line.startswith("/"):
+                elif text := line.strip():
+                    self._answer(text)
+                self._keep()
+                if is_single and line.strip() and not is_command:
                     return True
             except EOFError:
                 return True
@@ -133,11 +134,9 @@ class Session:
                 say("error", str(error) if named else explain(error)[0])
 
     def _do(self, line: str) -> None:
-        if not line.startswith("/"):
-            self._answer(line)
-            return
-        name, _, argument = line.partition(" ")
+        name, *arguments = line.split(maxsplit=1)
         commands: dict[str, Callable[[str], Any]] = {
+            "/": self._help,
             "/help": self._help,
             "/?": self._help,
             "/reset": self._reset,
@@ -157,11 +156,15 @@ class Session:
             "/set": self._set,
             "/copy": self._copy,
             "/tools": self._list_tools,
-            "/stats": self._toggle_stats,
+            "/stats": lambda _: self._show_stats(not self._stats),
+            "/exit": _end,
+            "/bye": _end,
+            "/quit": _end,
         }
         if name not in commands:
-            raise PumiceError(unknown_name("command", name, [usage.split()[0] for usage in HELP]))
-        commands[name](argument.strip())
+            hint = did_you_mean(name, [usage.split()[0] for usage in HELP]) or "; /help lists them"
+            raise PumiceError(f"unknown command {name!r:.60}{hint} (a space before it makes the line a message)")
+        commands[name](arguments[0].strip() if arguments else "")
 
     def _answer(self, text: str) -> None:
         """Answer a message; without any answer, because of an error or Ctrl-C, remove the message."""
@@ -325,8 +328,8 @@ class Session:
         if not self._conversation.tools:
             _tell("there are no tools; --mcp-config names MCP servers")
 
-    def _toggle_stats(self, _: str) -> None:
-        self._stats = not self._stats
+    def _show_stats(self, shown: bool) -> None:
+        self._stats = shown
         _tell(f"statistics are {'shown' if self._stats else 'not shown'} after each answer")
 
 
@@ -341,6 +344,15 @@ def take_mcp_tools(conversation: Conversation) -> None:
     for problem in hosted.problems:
         say("warning", problem)
     _warn_of_problems(partial(conversation.take_tools, tools))
+def _is_command(line: str) -> bool:
+    """Return True for a line that begins with a slash, without a space before it, and not with a path."""
+    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:]
+
+
+def _end(_: str) -> None:
+    raise EOFError
+
+
 
 
 def _tell_starting(servers: Sequence[str]) -> None:
