@@ -138,12 +138,28 @@ def test_a_line_with_a_space_or_a_path_is_a_message(chat):
 
 
 def test_a_wrong_option_is_refused_and_changes_nothing(chat):
-    conversation, stdout, stderr = chat("/set temprature 3", "/set temperature hot", "/set top_p 7", "Once upon a time")
+    lines = ["/set temprature 3", "/set temperature hot", "/set top_p 7", "/set foo 1", "Once upon a time"]
+    conversation, stdout, stderr = chat(*lines)
+    assert "error: unknown option 'foo'; /set lists the usual ones\n" in stderr
     assert "unknown option 'temprature'; did you mean 'temperature'?" in stderr
     assert "temperature must be a number" in stderr
     assert "top_p must be a number" in stderr
     assert conversation.options == OPTIONS
     assert stdout
+
+
+def test_options_are_set_by_words_of_ollama_and_json(chat):
+    lines = [
+        "/set system Be kind.",
+        "/set parameter seed 3",
+        "/set nothink",
+        '/set logit_bias {"5": -1}',
+        "/set verbose",
+    ]
+    conversation, _, stderr = chat(*lines, "Once")
+    assert conversation.system == "Be kind."
+    assert conversation.options == {**OPTIONS, "seed": 3, "reasoning": False, "logit_bias": {5: -1}}
+    assert "answer 6 tokens" in stderr
 
 
 def test_a_conversation_is_kept_in_a_file(chat, tmp_path):

@@ -12,7 +12,7 @@ from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.errors import PumiceError, RequestError
 from pumice.hub.catalogue import ChatDefaults
 from pumice.options import CHAT
-from pumice.wording import unknown_name
+from pumice.wording import did_you_mean
 
 if TYPE_CHECKING:
     from pumice.architecture import MediaKind
@@ -74,6 +74,8 @@ class Conversation:
     def set(self, name: str, value: Any) -> None:
         """Set an option of future answers. Raises PumiceError for an unknown option or an invalid value."""
         self._check(name)
+        if name == "logit_bias" and isinstance(value, dict):  # keys of JSON are strings
+            value = {int(key) if _is_number(key) else key: bias for key, bias in value.items()}
         options = {**self.options, name: value}
         with self.model.chat_stream([{"role": "user", "content": "?"}], **{**options, "max_tokens": 1}) as stream:
             next(iter(stream), None)
@@ -87,7 +89,8 @@ class Conversation:
     def _check(self, name: str) -> None:
         names = {*CHAT, *self.model.sampling}
         if name not in names:
-            raise PumiceError(unknown_name("option", name, names))
+            hint = did_you_mean(name, names) or "; /set lists the usual ones"
+            raise PumiceError(f"unknown option {name!r:.60}{hint}")
 
     def reset(self) -> None:
         """Remove all messages except the system message."""
@@ -222,6 +225,10 @@ class Conversation:
     def load(self, path: Path) -> None:
         """Replace the messages by those of a file that ``save`` wrote, or of a JSON list. Raises PumiceError."""
         self.messages = read_conversation(path)
+
+
+def _is_number(key: object) -> bool:
+    return isinstance(key, str) and key.isdecimal() and len(key) < 10
 
 
 def _default_options(defaults: ChatDefaults) -> dict[str, Any]:

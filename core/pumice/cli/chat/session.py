@@ -298,6 +298,17 @@ class Session:
 
         name, _, text = argument.partition(" ")
         conversation = self._conversation
+        by_ollama: dict[str, Callable[[str], Any]] = {
+            "parameter": self._set,
+            "system": self._system,
+            "think": lambda _: self._set("reasoning true"),
+            "nothink": lambda _: self._set("reasoning false"),
+            "verbose": lambda _: self._show_stats(True),
+            "quiet": lambda _: self._show_stats(False),
+        }
+        if name in by_ollama:
+            by_ollama[name](text.strip())
+            return
         if not name:
             for key, value in sorted({**conversation.defaults, **conversation.options}.items()):
                 _tell(f"{key} {value!r:.60}")
@@ -333,6 +344,15 @@ class Session:
         _tell(f"statistics are {'shown' if self._stats else 'not shown'} after each answer")
 
 
+def _is_command(line: str) -> bool:
+    """Return True for a line that begins with a slash, without a space before it, and not with a path."""
+    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:]
+
+
+def _end(_: str) -> None:
+    raise EOFError
+
+
 def take_mcp_tools(conversation: Conversation) -> None:
     """Give a conversation the tools of the MCP servers, once they have started, and say which cannot be used."""
     from pumice.cli.chat.tool_host import hosted_tools
@@ -344,15 +364,6 @@ def take_mcp_tools(conversation: Conversation) -> None:
     for problem in hosted.problems:
         say("warning", problem)
     _warn_of_problems(partial(conversation.take_tools, tools))
-def _is_command(line: str) -> bool:
-    """Return True for a line that begins with a slash, without a space before it, and not with a path."""
-    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:]
-
-
-def _end(_: str) -> None:
-    raise EOFError
-
-
 
 
 def _tell_starting(servers: Sequence[str]) -> None:
