@@ -238,7 +238,9 @@ class ChatParser:
             yield
 
     def _drops(self, begun: Sequence[_Mark]) -> bool:
-        """Return True if the token limit cut a mark of a call, whose beginning is not content."""
+        """Return True if the token limit cut a mark of a call or the end of reasoning, whose beginning is not text."""
+        if self.in_reasoning and self._separates:
+            return self._cut and bool(begun)
         return self._cut and not self._has_form and any(mark in self._announcing for mark in begun)
 
 

@@ -84,3 +84,8 @@ def test_the_beginning_of_a_mark_is_dropped_from_a_cut_answer(format):
         begun = WRITTEN[format][:end]
         assert parts_of(format, f"Hm. {begun}") == [("content", "Hm.")], begun
         assert "".join(text for _, text in parts_of(format, f"Hm. {begun}", cut=False)) == f"Hm. {begun}"
+    start, close = FORMATS[format].reasoning
+    for end in range(1, len(close)):
+        assert parts_of(format, f"{start}Hm. {close[:end]}") == [("reasoning", "Hm.")], end
+        whole = parts_of(format, f"{start}Hm. {close[:end]}", cut=False)
+        assert "".join(text for _, text in whole) == f"Hm. {close[:end]}"
