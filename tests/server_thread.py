@@ -58,6 +58,19 @@ def listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
         yield url, client
 
 
+def connect(url: str) -> socket.socket:
+    """Open a connection to a server, for bytes that no client sends."""
+    address = httpx2.URL(url)
+    return socket.create_connection((address.host, address.port), timeout=PATIENCE)
+
+
+def exchange(url: str, sent: bytes) -> bytes:
+    """Send bytes to a server, and return all that it sends until the connection ends."""
+    with connect(url) as connection:
+        connection.sendall(sent)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
 @contextmanager
 def in_thread(config: uvicorn.Config, waits: bool = True) -> Iterator[str]:
     """The address of an application that a thread serves; ``waits`` for its requests at the end."""

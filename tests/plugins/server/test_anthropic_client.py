@@ -14,52 +14,37 @@ CHAT = [{"role": "user", "content": "Once upon a time"}]
 GREEDY = {"model": "demo", "max_tokens": 12, "extra_body": {"temperature": 0}}
 
 
-def connect(url: str) -> "anthropic.Anthropic":
-    return anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0)
-
-
 @pytest.fixture(scope="module")
 def client(server) -> "Iterator[anthropic.Anthropic]":
-    with connect(server.url) as client:
+    with anthropic.Anthropic(base_url=server.url, api_key="unused", max_retries=0) as client:
         yield client
 
 
-@pytest.fixture(scope="module")
-def expected(server):
-    return server.model.chat(CHAT, temperature=0, max_tokens=12)
-
-
-def test_a_stop_sequence(client, expected):
+def test_a_stop_sequence(client, server):
+    expected = server.model.chat(CHAT, temperature=0, max_tokens=12)
     word = expected.message.content.split()[2]
     answer = client.messages.create(messages=CHAT, stop_sequences=[word], **GREEDY)
     assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", word)
     assert answer.content[0].text == expected.message.content.partition(word)[0]
 
 
+def messages_of(**body):
+    return read_messages(AnthropicMessagesBody.of(body))
+
+
 def test_blocks_become_messages():
     result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "2"}]}
+    called = {"type": "tool_use", "id": "1", "name": "add", "input": {"x": 1}}
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "thinking", "thinking": "hm", "signature": ""},
-                {"type": "tool_use", "id": "1", "name": "add", "input": {"x": 1}},
-            ],
-        },
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}, called]},
         {"role": "user", "content": [result]},
     ]
-    assert read_messages(
-        AnthropicMessagesBody.of({"messages": messages, "system": [{"type": "text", "text": "s"}]})
-    ) == [
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
+    assert messages_of(messages=messages, system=[{"type": "text", "text": "s"}]) == [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "a\nb"},
-        {
-            "role": "assistant",
-            "content": "",
-            "reasoning": "hm",
-            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}],
-        },
+        {"role": "assistant", "content": "", "reasoning": "hm", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": "2"},
     ]
 
@@ -75,11 +60,15 @@ def test_documents_of_text_and_later_system_messages():
         {"role": "user", "content": [result]},
     ]
     poem = "Poem\nRoses are red.\nViolets\ntoo."
-    assert read_messages(AnthropicMessagesBody.of({"messages": given})) == [
+    assert messages_of(messages=given) == [
         {"role": "user", "content": f"{poem}\nGo on."},
         {"role": "system", "content": "Be brief."},
         {"role": "tool", "tool_call_id": "1", "content": poem},
     ]
+
+
+def with_block(block):
+    return {"messages": [{"role": "user", "content": [block]}]}
 
 
 @pytest.mark.parametrize(
@@ -87,17 +76,11 @@ def test_documents_of_text_and_later_system_messages():
     [
         ({"messages": []}, "messages must be a list of 1 to"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "must be user, assistant or system"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "the part has no image"),
+        (with_block({"type": "image", "source": {}}), "the part has no image"),
+        (with_block({"type": "document", "source": {"type": "url", "url": "x"}}), "only text documents .*, not 'url'"),
+        (with_block({"type": "search_result", "source": 5}), "source: expected text or a list of blocks"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice"),
         ({"output_config": {"format": {"type": "text"}}}, "expected the type json_schema"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]},
-            "only text documents are supported, not 'url'",
-        ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "search_result", "source": 5}]}]},
-            "source: expected text or a list of blocks",
-        ),
     ],
 )
 def test_errors_have_anthropics_form(client, options, message):

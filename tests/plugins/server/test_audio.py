@@ -28,6 +28,7 @@ N_AUDIO = 10  # its tokens
 PART = {"type": "input_audio", "input_audio": {"data": base64.b64encode(WAV).decode(), "format": "wav"}}
 OPTIONS = {"backend": "numpy", "chat_template": "chatml"}
 GREEDY = {"temperature": 0.0, "max_tokens": 5}
+VERBOSE = {"response_format": "verbose_json"}
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +129,8 @@ async def _stream_with_sound(model: pumice.Model) -> None:
         ({"response_format": "diarized_json"}, "response_format"),
         ({"response_format": "srt", "stream": True}, "subtitles are not streamed"),
         ({"timestamp_granularities": ["segment"]}, "must be 'verbose_json'"),
-        ({"timestamp_granularities": ["word"], "response_format": "verbose_json"}, "no timestamps of words"),
-        (
-            {"timestamp_granularities": ["line"], "response_format": "verbose_json"},
-            "expected 'segment', 'word' or both",
-        ),
+        ({"timestamp_granularities": ["word"], **VERBOSE}, "no timestamps of words"),
+        ({"timestamp_granularities": ["line"], **VERBOSE}, "expected 'segment', 'word' or both"),
         ({"temperature": 9}, "temperature"),
         ({"language": "x" * 99}, "language"),
         ({"language": "en[/INST]"}, "language"),

@@ -79,25 +79,14 @@ def test_requests_waiting_for_a_model_at_shutdown_are_answered():
         assert Late.closed.wait(PATIENCE)
 
 
-ENDLESS = {"max_tokens": 100_000, "ignore_eos": True, "stream": True}
+ENDLESS = {"max_tokens": 100_000, "max_output_tokens": 100_000, "ignore_eos": True, "stream": True}
 STOPPING = "the server is stopping"
-CHAT = {"messages": [{"role": "user", "content": "Once"}], **ENDLESS}
+ERROR = {"message": STOPPING, "param": None}
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": STOPPING}, "request_id": "mine"}
 LAST = [  # path, body, the last event without the fields that are different each time
-    (
-        "/v1/completions",
-        {"prompt": "Once", **ENDLESS},
-        {"error": {"message": STOPPING, "type": "unavailable_error", "code": 503, "param": None}},
-    ),
-    (
-        "/v1/messages",
-        CHAT,
-        {"type": "error", "error": {"type": "overloaded_error", "message": STOPPING}, "request_id": "mine"},
-    ),
-    (
-        "/v1/responses",
-        {"input": "Once", "ignore_eos": True, "stream": True, "max_output_tokens": 100_000},
-        {"type": "error", "code": "unavailable_error", "message": STOPPING, "param": None},
-    ),
+    ("/v1/completions", {"prompt": "Once"}, {"error": ERROR | {"type": "unavailable_error", "code": 503}}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "Once"}]}, OVERLOADED),
+    ("/v1/responses", {"input": "Once"}, ERROR | {"type": "error", "code": "unavailable_error"}),
 ]
 
 
@@ -153,7 +142,7 @@ def test_a_request_that_is_cancelled_ends_as_cancelled(begins):
 def test_a_stream_cut_at_shutdown_says_so(model, path, body, expected):
     with running(model, context_shift=True) as server:
         models = server.application.state.models
-        with server.client.stream("POST", path, json=body, headers={"X-Request-Id": "mine"}) as response:
+        with server.client.stream("POST", path, json=body | ENDLESS, headers={"X-Request-Id": "mine"}) as response:
             lines = (line for line in response.iter_lines() if line.startswith("data: "))
             first = json.loads(next(lines).removeprefix("data: "))
             models.drain(0.0)
@@ -162,4 +151,4 @@ def test_a_stream_cut_at_shutdown_says_so(model, path, body, expected):
         assert numbers == list(range(len(numbers)))
         assert rest[-1] == expected
         wait_until(lambda: model.engine.snapshot().n_running == 0)
-        assert server.client.get("/readyz").status_code == 503
+        assert [server.client.get(path).status_code for path in ("/readyz", "/livez")] == [503, 200]

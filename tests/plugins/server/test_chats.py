@@ -35,10 +35,9 @@ def by_openai(url: str, stream: bool, **more: Any) -> Said:
         made = create(**options)
         (choice,) = made.choices
         assert (choice.message.role, made.model) == ("assistant", "demo")
-        assert made.usage.total_tokens == made.usage.prompt_tokens + made.usage.completion_tokens
-        return Said(
-            choice.message.content, choice.finish_reason, made.usage.prompt_tokens, made.usage.completion_tokens
-        )
+        usage = made.usage
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+        return Said(choice.message.content, choice.finish_reason, usage.prompt_tokens, usage.completion_tokens)
     *chunks, last = create(**options, stream=True, stream_options={"include_usage": True})
     assert chunks[0].choices[0].delta.role == "assistant"
     assert (len({chunk.id for chunk in [*chunks, last]}), last.choices) == (1, [])
@@ -50,9 +49,8 @@ def by_openai(url: str, stream: bool, **more: Any) -> Said:
 def by_completions(url: str, stream: bool, **more: Any) -> Said:
     create = openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0).completions.create
     options = {"model": "demo", "prompt": PROMPT, "temperature": 0, "max_tokens": N_TOKENS, **more}
-    *chunks, last = (
-        create(**options, stream=True, stream_options={"include_usage": True}) if stream else [create(**options)]
-    )
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    *chunks, last = create(**options, **streamed) if stream else [create(**options)]
     choices = [choice for chunk in [*chunks, last] for choice in chunk.choices]
     text = "".join(choice.text for choice in choices)
     return Said(text, choices[-1].finish_reason, last.usage.prompt_tokens, last.usage.completion_tokens)

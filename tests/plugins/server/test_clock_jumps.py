@@ -23,7 +23,7 @@ def test_requests_while_the_wall_clock_is_set(model, monkeypatch):
             assert server.client.post("/v1/completions", json=body).status_code == 200
         chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "stream": True}
         streams = {}  # which can be read again
-        for name in ("a", "b", "c", "d"):
+        for name in "abcd":
             named = {"X-Conversation-Id": name}
             streams[name] = server.client.post("/v1/chat/completions", json=chat, headers=named).content
         assert streams == {name: server.client.get(f"/v1/stream/{name}?from=0").content for name in streams}
@@ -63,9 +63,6 @@ def ask(monkeypatch, answers: bool) -> list[str]:
     return logged
 
 
-def test_an_engine_that_slept_with_its_machine_may_answer(monkeypatch):
+def test_an_engine_that_slept_with_its_machine_may_answer_and_one_that_hangs_is_noticed(monkeypatch):
     assert ask(monkeypatch, answers=True) == []
-
-
-def test_an_engine_that_does_not_answer_is_noticed_all_the_same(monkeypatch):
     assert ask(monkeypatch, answers=False) == ["name: its engine has not finished a batch for 1 seconds"]

@@ -106,43 +106,6 @@ def test_structured_output_by_other_names(server, fields):
     assert texts(server, **fields)[0] in ("yes", "no")
 
 
-@pytest.mark.parametrize(
-    ("fields", "status", "message"),
-    [
-        ({"best_of": 2, "stream": True}, 400, "best_of needs all of the completions"),
-        ({"best_of": 1, "n": 2}, 400, "best_of must be between n = 2 and"),
-        ({"suffix": "x"}, 501, "cannot fill in text"),
-        ({"grammar_lazy": True, "regex": "a"}, 400, "grammar_triggers: expected 1 to 16 texts, not 0"),
-        ({"grammar_lazy": True, "regex": "a", "grammar_triggers": [{"type": 2, "value": "x"}]}, 400, "patterns"),
-        ({"min_tokens": 500}, 400, "min_tokens: 500 is above max_tokens"),
-        ({"prompt_logprobs": 1, "stream": True}, 400, "leave out stream"),
-        ({"choices": "yes"}, 400, "choices"),
-    ],
-    ids=str,
-)
-def test_refused_fields(server, fields, status, message):
-    response = server.client.post("/v1/completions", json=GREEDY | fields)
-    assert response.status_code == status
-    assert message in response.json()["error"]["message"]
-
-
-@pytest.mark.parametrize(
-    "fields", [{"functions": [{"name": "f"}]}, {"audio": {"voice": "alloy", "format": "wav"}}], ids=str
-)
-def test_fields_of_chats_that_would_change_the_answer(server, fields):
-    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, **fields}
-    answer = server.client.post("/v1/chat/completions", json=chat)
-    assert (answer.status_code, f"{next(iter(fields))} is not supported: " in answer.text) == (400, True)
-
-
-RESPOND = {"input": "Hello", "max_output_tokens": 1}
-
-
-def test_fields_that_would_change_a_counted_prompt_are_refused(server):
-    answer = server.client.post("/v1/responses/input_tokens", json=RESPOND | {"conversation": "x"})
-    assert (answer.status_code, "conversation is not supported: " in answer.text) == (400, True)
-
-
 TEXT = "a中🎉é🧑‍🚀 b"
 
 

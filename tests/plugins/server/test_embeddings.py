@@ -85,24 +85,6 @@ def test_ranking(model):
         assert cut["usage"]["prompt_tokens"] == model.n_ctx
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("/v1/embeddings", {}, 400),
-        ("/v1/embeddings", {"input": []}, 400),
-        ("/v1/embeddings", {"input": [True]}, 400),
-        ("/v1/embeddings", {"input": [["a"]]}, 400),
-        ("/v1/embeddings", {"input": ["a", ["b", "c"]]}, 400),
-        ("/embedding", {"content": {"content": 5}}, 400),
-        ("/v1/embeddings", {"input": [10**9]}, 400),
-        ("/v1/embeddings", {"input": "word and " * 1000}, 400),
-        ("/rerank", {"query": "x", "documents": ["a"]}, 501),
-    ],
-)
-def test_wrong_requests(server, path, body, status):
-    assert server.client.post(path, json=body).status_code == status
-
-
 def test_hidden_states_are_those_of_the_library(server):
     layers = [0, "1.ffn", "embeddings"]
     with running(server.model, hidden_states=True) as allowed:

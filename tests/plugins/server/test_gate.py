@@ -1,13 +1,10 @@
 """Access to the server: hosts, pages, keys."""
 
-import socket
-
 import click
 import pytest
 
 from pumice_server.settings import Settings
-from server_thread import running
-from waiting import PATIENCE
+from server_thread import exchange, running
 
 COMPLETE = {"prompt": "Once", "max_tokens": 2}
 KEYS = ["first-key", "sécond"]
@@ -78,11 +75,8 @@ def test_pages_of_others_embed_nothing(server, site):
 
 
 def test_a_body_of_two_lengths_ends_the_connection(server):
-    host, port = server.url.removeprefix("http://").split(":")
     head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        connection.sendall(f"{head}0\r\n\r\nGET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    answer = exchange(server.url, f"{head}0\r\n\r\nGET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
 
@@ -101,11 +95,8 @@ def test_a_body_of_two_lengths_ends_the_connection(server):
 )
 def test_a_url_as_target_counts_as_host_and_path(server, target, status):
     """As RFC 9112 has it, instead of the Host header."""
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        other = "localhost" if "elsewhere" in target else "elsewhere" if "localhost" in target else "localhost"
-        connection.sendall(f"GET {target} HTTP/1.1\r\nHost: {other}\r\nConnection: close\r\n\r\n".encode())
-        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    other = "localhost" if "elsewhere" in target else "elsewhere" if "localhost" in target else "localhost"
+    answer = exchange(server.url, f"GET {target} HTTP/1.1\r\nHost: {other}\r\nConnection: close\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 %b " % status)
 
 

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
@@ -22,7 +21,7 @@ from pumice.clients import REQUEST_CANCELLED
 from pumice.frontend import media as base
 from pumice.hub.client import _Transport
 from pumice.plugin.unstable import ModelSpec
-from server_thread import Serving, serving
+from server_thread import Serving, connect, serving
 from vision_files import encoded, picture, write_projector
 from waiting import PATIENCE, wait_until
 
@@ -292,8 +291,7 @@ def test_a_client_that_leaves_ends_the_work_on_its_images(server, monkeypatch, s
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     body = json.dumps({"messages": [{"role": "user", "content": parts}], "stream": stream}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    address = httpx2.URL(server.url)
-    with socket.create_connection((address.host, address.port)) as connection:
+    with connect(server.url) as connection:
         connection.sendall(head.encode() + body)
         assert begun.wait(PATIENCE)
     wait_until(lambda: left)

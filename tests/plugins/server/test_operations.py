@@ -1,7 +1,6 @@
-"""Health, traces and metrics for operators, and slow clients that are dropped."""
+"""Traces and metrics for operators, and slow clients that are dropped."""
 
 import json
-import socket
 import time
 
 import pytest
@@ -10,19 +9,8 @@ import pumice
 from pumice_server import limits
 from pumice_server.http import tracing
 from pumice_server.pools import ARRIVING
-from server_thread import running
-from waiting import PATIENCE, wait_until
-
-
-def test_health(server):
-    for path in ("/livez", "/readyz", "/health"):
-        assert server.client.get(path).json() == {"status": "ok"}
-    server.application.state.models.draining = True
-    try:
-        assert server.client.get("/readyz").status_code == 503
-        assert server.client.get("/livez").status_code == 200
-    finally:
-        server.application.state.models.draining = False
+from server_thread import connect, exchange, running
+from waiting import wait_until
 
 
 @pytest.mark.parametrize("error", [pumice.EngineDiedError("it was killed"), TimeoutError()])
@@ -96,18 +84,14 @@ def slow(monkeypatch, model):
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 def test_headers_that_do_not_come(slow, sent):
-    host, port = slow.url.removeprefix("http://").split(":")
     started = time.monotonic()
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        connection.sendall(sent)
-        assert connection.recv(100) == b""
-        assert time.monotonic() - started > 0.2
+    assert exchange(slow.url, sent) == b""
+    assert time.monotonic() - started > 0.2
 
 
 def test_a_body_that_does_not_come(server, monkeypatch):
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+    with connect(server.url) as connection:
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
@@ -123,11 +107,7 @@ TOO_SMALL = b"the body has 1029 chunks of 1 bytes; send larger ones"
     [
         (CHUNKED + b"1\r\n \r\n" * 10_000, b"400", TOO_SMALL),
         (CHUNKED + CHUNK + b"1\r\na\r\n" * 1000 + b'2\r\n"}\r\n0\r\n\r\n', b"200", b'{"tokens":['),
-        (
-            CHUNKED + CHUNK + b"100\r\n%b\r\n" % bytes([97] * 256) * 4000 + b'2\r\n"}\r\n0\r\n\r\n',
-            b"200",
-            b'"tokens":[',
-        ),
+        (CHUNKED + CHUNK + b"100\r\n%b\r\n" % (b"a" * 256) * 4000 + b'2\r\n"}\r\n0\r\n\r\n', b"200", b'"tokens":['),
         (HEAD + b"a: b\r\n" * 40_000 + b"\r\n", b"400", b""),
         (HEAD + b"X: " + b"a" * 66_000 + b"\r\n\r\n", b"400", b"the headers have "),
         (b"A" * 66_000 + b" / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400", b"the headers have "),
@@ -136,10 +116,7 @@ TOO_SMALL = b"the body has 1029 chunks of 1 bytes; send larger ones"
 )
 def test_requests_that_take_much_time_to_read(server, sent, status, told):
     """Chunks of a byte take seconds of the event loop for each megabyte."""
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        connection.sendall(sent)
-        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    answer = exchange(server.url, sent)
     assert answer.startswith(b"HTTP/1.1 %b " % status)
     assert told in answer
 
@@ -147,14 +124,12 @@ def test_requests_that_take_much_time_to_read(server, sent, status, told):
 def test_bodies_that_do_not_end_take_little_memory_together(server, monkeypatch):
     """Large ones get 503 while others arrive, small ones are answered; when those leave there is room again."""
     monkeypatch.setattr(ARRIVING, "n_places", 2 << 20)  # of which one client has half
-    host, port = server.url.removeprefix("http://").split(":")
     body = json.dumps({"content": "a" * (300 << 10)}).encode()
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+    with connect(server.url) as connection:
         head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
         connection.sendall(head + bytes(900 << 10))
-        wait_until(
-            lambda: ARRIVING.n_held == 900 << 10
-        )  # before another comes, whose bytes could have this one refused
+        # Before another comes, whose bytes could have this one refused.
+        wait_until(lambda: ARRIVING.n_held == 900 << 10)
         refused = server.client.post("/tokenize", content=body)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
         assert server.client.post("/tokenize", json={"content": "a"}).status_code == 200

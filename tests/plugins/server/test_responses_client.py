@@ -62,20 +62,6 @@ def test_items_become_messages():
     ]
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "the part has no image"),
-        ({"input": [{"type": "computer_call"}]}, "'computer_call' is not supported"),
-        ({"input": "x", "background": True}, "background is not supported"),
-        ({"input": "x", "text": {"format": {"type": "json_schema", "schema": {"type": "hiccup"}}}}, "hiccup"),
-    ],
-)
-def test_wrong_requests(client, body, message):
-    with pytest.raises(openai.BadRequestError, match=message):
-        client.post("/responses", body=body, cast_to=object)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_item_that_a_limit_cuts_is_incomplete(server, stream):
     def item(**body):

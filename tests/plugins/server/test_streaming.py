@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -15,7 +14,7 @@ from starlette.routing import Route
 from pumice_server import limits, logs
 from pumice_server.http.answers import Streaming
 from pumice_server.settings import Settings
-from server_thread import listening, running
+from server_thread import connect, listening, running
 from waiting import PATIENCE, wait_until
 
 
@@ -96,13 +95,11 @@ def test_a_reader_that_takes_nothing(monkeypatch, caplog, streamed):
 
     application = Starlette(routes=[Route("/", answer)])
     application.state.settings = Settings()
-    with listening(application) as (url, _):
-        host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            wait_until(lambda: "did not read its response" in caplog.text)
-            wait_until(lambda: bool(ended) == streamed)
-            assert sum(map(len, iter(lambda: connection.recv(1 << 20), b""))) < 256 << 20
+    with listening(application) as (url, _), connect(url) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: "did not read its response" in caplog.text)
+        wait_until(lambda: bool(ended) == streamed)
+        assert sum(map(len, iter(lambda: connection.recv(1 << 20), b""))) < 256 << 20
 
 
 THINKING = (
