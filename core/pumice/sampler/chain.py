@@ -237,12 +237,23 @@ class Chain:
                 if not problem and candidates.selected is None and not isinstance(sampler, _TRUSTED):
                     problem = _wrong_value(candidates, self.n_vocab)
             except UNEXPECTED as error:
+                self._refuse_nan(logits, ids, i)
                 raise_named(error, f"{_describe(sampler)}: apply")
             if problem:
+                self._refuse_nan(logits, ids, i)
                 raise PluginError(f"{_describe(sampler)}: apply: {problem}")
             if candidates.selected is not None:
                 break
         return candidates
+
+    def _refuse_nan(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None, n: int) -> None:
+        """Run the first ``n`` samplers again, and raise PluginError if one leaves NaN, which fails a later one."""
+        candidates = self._allowed(logits, ids)
+        for sampler in self.samplers[:n]:
+            where = f"{_describe(sampler)}: apply"
+            guarded(sampler.apply, where)(candidates)
+            if np.isnan(candidates.logits).any():
+                raise PluginError(f"{where}: left NaN in the logits")
 
     def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
         """Return the next token without accepting it. Arguments, None and errors are those of ``apply``."""

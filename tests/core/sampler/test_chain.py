@@ -126,6 +126,16 @@ class Undefined(Sampler):
         candidates.logits = candidates.logits * np.float32("nan")
 
 
+class Trusted(PlannedSampler):
+    """Divides zero by zero, which the chain does not look for."""
+
+    def plan(self) -> Plan:
+        return Plan()
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.logits = candidates.logits * np.float32("nan")
+
+
 class Tall(Sampler):
     """Leaves a column instead of a row."""
 
@@ -159,6 +169,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "ending": Ending,
     "stray": Stray,
     "undefined": Undefined,
+    "trusted": Trusted,
     "tall": Tall,
     "wild": Wild,
 }
@@ -267,6 +278,9 @@ def test_a_sampler_that_breaks_the_contract_is_named() -> None:
         build(["stray", "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Undefined: apply: left NaN in the logits"):
         build(["undefined", "best"]).sample(LOGITS)
+    for later in ("stray", "ending"):
+        with pytest.raises(PluginError, match="Trusted: apply: left NaN in the logits"):
+            build(["trusted", later, "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Tall: apply: assigned 4 x 1 logits to 4 candidates"):
         build(["tall", "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Wild: apply: selected 1000, which is no token of 4"):
