@@ -21,7 +21,7 @@ import pumice
 from pumice.config import load_config
 from pumice.mcp import HostedTools
 from pumice.plugin.unstable import Endpoint, Handler, ServerProtocol
-from pumice.registry import get_registry
+from pumice.registry import get_registry, warn_once
 from pumice_server.batch.rows import URLS
 from pumice_server.endpoints import conversations, own, self_description, static
 from pumice_server.endpoints.openapi import Operation, describe
@@ -75,14 +75,9 @@ def _endpoints_of(protocol: ServerProtocol, settings: Settings) -> Sequence[Endp
             body_of(endpoint.handler), answers_of(endpoint.handler)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-        _warn_once(f"protocol {protocol.title}: {problem}; the server goes on without it")
+        warn_once(f"protocol {protocol.title}: {problem}; the server goes on without it")
         return []
     return endpoints
-
-
-@cache
-def _warn_once(message: str) -> None:
-    logger.warning("%s", message)
 
 
 def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None) -> Starlette:

@@ -46,16 +46,17 @@ def _report(registry: Registry) -> None:
     for info in registry.plugins:
         title = f"plugin {info.name} ({info.distribution} {info.version or ''})".replace(" )", ")")
         if info.error:
-            _warn_once(f"{title} did not load: {info.error}")
+            warn_once(f"{title} did not load: {info.error}")
         elif info.seconds > MOST_SECONDS:
-            _warn_once(
+            warn_once(
                 f"{title} takes {info.seconds:.1f} s to import, at every start; it should import heavy libraries where "
                 "it uses them"
             )
 
 
 @functools.cache
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
+    """Log a warning, once per process."""
     logger.warning(message)
 
 
