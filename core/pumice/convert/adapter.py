@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pumice.convert.conversion import EXPERT, Conversion
+from pumice.convert.conversion import EXPERT, Conversion, used_name
 from pumice.convert.converted import ConvertedTensor
 from pumice.convert.folder import Folder, HFConfig, read_json, understood
 from pumice.convert.lazy import LazyTensor, stack
@@ -108,7 +108,7 @@ def _tensors(folder: AdapterFolder, conversion: Conversion) -> Iterator[tuple[st
         rank = up.shape[-1]
         factor = np.float32(folder.factor(module, rank))
         up = up.map(lambda x, factor=factor: x * factor)  # type: ignore[misc]
-        name = conversion.rename(f"{module}.weight")
+        name = used_name(conversion, f"{module}.weight")
         if name is None:
             raise ConvertError(f"{folder.path}: changes {module!r}, which the converted model does not have")
         if "rows" in sides:

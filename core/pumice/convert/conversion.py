@@ -279,8 +279,6 @@ class Conversion:
         """Return a tensor's normalized name, or None if it is not converted."""
         if OTHER_SENSES.search(name) or name.endswith(COMPUTED) or name.startswith(self.dropped):
             return None
-        if any(part in name for part in self.unused):
-            return None
         if self.drops_tied_output and name.endswith("lm_head.weight") and self.config.get("tie_word_embeddings"):
             return None
         name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("language_model.", "")
@@ -312,7 +310,7 @@ class Conversion:
         """Yield the checkpoint's tensors, with the matrices of a layer's experts stacked."""
         experts: dict[str, dict[int, LazyTensor]] = {}
         for stored, tensor in self.checkpoint().items():
-            name = self.rename(stored)
+            name = used_name(self, stored)
             if name is None:
                 continue
             if match := EXPERT.match(name):
@@ -325,6 +323,11 @@ class Conversion:
             if len({tensor.shape for tensor in of_expert.values()}) > 1:
                 raise ConvertError(f"{self.folder.path}: {name!r}: the experts have different shapes")
             yield name, stack([of_expert[i] for i in range(len(of_expert))])
+
+
+def used_name(conversion: Conversion, name: str) -> str | None:
+    """Return a tensor's normalized name, or None if it is not converted or ``unused``."""
+    return None if any(part in name for part in conversion.unused) else conversion.rename(name)
 
 
 def _split(joined: Mapping[str, Sequence[str]], name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:

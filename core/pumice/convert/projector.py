@@ -142,7 +142,7 @@ class ProjectorConversion(Conversion):
 
     def rename(self, name: str) -> str | None:
         name = name.removeprefix("model.")
-        if not name.startswith(self.prefixes) or any(part in name for part in self.unused):
+        if not name.startswith(self.prefixes):
             return None
         for part, new in self.renames.items():
             name = re.sub(part, new, name)
