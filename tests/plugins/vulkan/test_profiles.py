@@ -171,4 +171,7 @@ def test_intels_matrix_shape_with_each_of_its_subgroup_sizes(tmp_path: Path, siz
             assert m * n <= 32 * size * warps_m * warps_n, "sums of a lane, which has 128 registers"
     validator, optimizer = (shader_checks.program(name) for name in ("spirv-val", "spirv-opt"))
     if validator is not None and optimizer is not None:
-        assert shader_checks.invalid_pipelines(optimizer, validator, found) == []
+        problems = shader_checks.invalid_pipelines(optimizer, validator, found)
+        if any("Invalid capability operand: 6022" in problem for problem in problems):
+            pytest.skip(f"{validator} does not know cooperative matrices; install SPIRV-Tools of 2024 or later")
+        assert problems == []
