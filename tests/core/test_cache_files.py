@@ -1,7 +1,6 @@
 """Caches are read only where no other user can have written them, and written whole or not at all."""
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -75,11 +74,3 @@ def test_only_an_own_folder_is_private(tmp_path: Path) -> None:
     assert is_private(mine)
     assert not is_private(open_to_all)
     assert not is_private(link)
-
-
-def test_a_socket_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a socket's path is short
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("file")
-        with pytest.raises(OSError):
-            read_file(tmp_path / "file", 100)

@@ -81,12 +81,6 @@ def test_models_tokenizers_and_streams_cannot_be_copied_and_say_so(model: pumice
         duplicate(model.stream([1], max_tokens=1))
 
 
-def test_an_engine_in_a_process_embeds_too(path: Path, model: pumice.Model) -> None:
-    options = {"backend": "numpy", "kv_type": "f32", "n_ctx": 256}
-    with pumice.load_process(path, **options) as other:
-        np.testing.assert_allclose(other.embed(TEXTS), model.embed(TEXTS), atol=1e-6)
-
-
 # --- reranking, with a vocabulary
 
 

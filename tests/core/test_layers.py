@@ -7,48 +7,25 @@ application it serves.
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
-COMMANDS = {
-    "pumice",
-    "pumice.cli.ahead",
-    "pumice.cli.cluster",
-    "pumice.cli.confinement",
-    "pumice.cli.fetched_models",
-    "pumice.cli.files",
-    "pumice.cli.messages",
-    "pumice.cli.llama_arguments",
-    "pumice.cli.llama_names",
-    "pumice.cli.llama_samplers",
-    "pumice.cli.named_models",
-    "pumice.cli.options",
-    "pumice.cli.output",
-    "pumice.cli.progress",
-    "pumice.cli.reasoning_options",
-    "pumice.cli.sampler_options",
-    "pumice.cli.structured_output",
-    "pumice.cli.vocabulary",
-    "pumice.hub",
-    "pumice.options",
-    "pumice.process_list",
-    "pumice.switching",
-}
-ENGINES = {
-    "pumice.api",
-    "pumice.cache_tiers",
-    "pumice.config",
-    "pumice.engine.messages",
-    "pumice.local_engine",
-    "pumice.process.codec",
-    "pumice.process.engine_host",
-    "pumice.process.stage",
-}
+
+def core(names: str) -> set[str]:
+    return {f"pumice.{name}" for name in names.split()}
+
+
+COMMANDS = {"pumice"} | core("""
+    cli.ahead cli.cluster cli.confinement cli.fetched_models cli.files cli.messages cli.llama_arguments cli.llama_names
+    cli.llama_samplers cli.named_models cli.options cli.output cli.progress cli.reasoning_options cli.sampler_options
+    cli.structured_output cli.vocabulary hub options process_list switching
+""")
+ENGINES = core("api cache_tiers config engine.messages local_engine process.codec process.engine_host process.stage")
 TOOLS = {"pumice.chat.tool_choice", "pumice.chat.tools", "pumice.config", "pumice.mcp", "pumice.registry"}
 FILES = {"pumice.media.documents"}
 ALSO = {"pumice_server": COMMANDS | TOOLS | FILES, "pumice_ray": COMMANDS | ENGINES}
@@ -56,11 +33,8 @@ DECLARED = ("answer_types", "field_types", "limits", "message_types")  # modules
 BELOW = {"pumice_ray": "pumice_server"}
 """The plugin that another builds on."""
 MAP = (ROOT / "docs" / "architecture.md").read_text().partition("\nplugins/")[0]
-PARTS = [
-    name
-    for parts in re.findall(r"^    (\w.*?)  ", MAP, flags=re.MULTILINE)
-    for name in re.findall(r"(\w+)(?:\.py|/)", parts)
-]
+ROWS = "\n".join(re.findall(r"^    (\w.*?)  ", MAP, flags=re.MULTILINE))
+PARTS = re.findall(r"(\w+)(?:\.py|/)", ROWS)
 """The modules and packages of the core, in the order of the map: each imports only those before it."""
 LEVEL = {part: level for level, part in enumerate([*PARTS, "__main__"])}
 
@@ -83,6 +57,13 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, name) for name in names)
 
 
+def wrong(paths: Iterable[Path], is_wrong: Callable[[str], bool]) -> list[str]:
+    """Return the places of wrong imports."""
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {name}" for path in paths for line, name in imports(path) if is_wrong(name)
+    ]
+
+
 def part(name: str) -> str:
     """``pumice.graph.ops`` -> ``graph``; what is no module of the core is what ``pumice`` itself exports."""
     piece = name.split(".")[1] if "." in name else "__init__"
@@ -99,13 +80,10 @@ def test_every_module_of_the_core_has_a_layer():
 
 
 def test_modules_of_the_core_import_only_layers_above():
-    wrong = []
     for path in core_modules():
-        own = path.relative_to(ROOT / "core" / "pumice").parts[0].removesuffix(".py")
-        for line, name in imports(path):
-            if name.partition(".")[0] == "pumice" and part(name) != own and LEVEL[part(name)] > LEVEL[own]:
-                wrong.append(f"{path.relative_to(ROOT)}:{line}: {own} imports {name}")
-    assert wrong == []
+        level = LEVEL[path.relative_to(ROOT / "core" / "pumice").parts[0].removesuffix(".py")]
+        is_above = partial(lambda own, name: name[:7] == "pumice." and LEVEL[part(name)] > own, level)
+        assert wrong([path], is_above) == []
 
 
 def test_rooms_of_the_engine_import_only_rooms_named_before_them():
@@ -114,40 +92,25 @@ def test_rooms_of_the_engine_import_only_rooms_named_before_them():
     level = {room: index for index, room in enumerate(rooms)}
     folder = ROOT / "core" / "pumice" / "engine"
     assert {path.stem for path in folder.iterdir() if not path.stem.startswith("__")} == set(rooms)
-    wrong = []
     for path in folder.rglob("*.py"):
-        own = path.relative_to(folder).parts[0].removesuffix(".py")
-        for line, name in imports(path):
-            room = name.removeprefix("pumice.engine.").partition(".")[0] if name.startswith("pumice.engine.") else own
-            if own in level and level[room] > level[own]:
-                wrong.append(f"{path.relative_to(ROOT)}:{line}: {own} imports {name}")
-    assert wrong == []
+        own = level.get(path.relative_to(folder).parts[0].removesuffix(".py"), len(rooms))
+        is_below = partial(lambda own, name: name[:14] == "pumice.engine." and level[name.split(".")[2]] > own, own)
+        assert wrong([path], is_below) == []
 
 
 def test_the_core_knows_no_plugin():
     plugins = {path.name for path in (ROOT / "plugins").iterdir()}
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in core_modules()
-        for line, name in imports(path)
-        if name.partition(".")[0] in plugins
-    ]
-    assert wrong == []
+    assert wrong(core_modules(), lambda name: name.partition(".")[0] in plugins) == []
 
 
 @pytest.mark.parametrize("plugin", sorted(path.name for path in (ROOT / "plugins").glob("pumice_*")))
 def test_a_plugin_imports_of_pumice_only_the_contract(plugin):
-    also, below = ALSO.get(plugin, set()), BELOW.get(plugin, plugin)
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in sorted((ROOT / "plugins" / plugin).rglob("*.py"))
-        for line, name in imports(path)
-        if name.startswith("pumice")
-        and name.partition(".")[0] not in (plugin, below)
-        and not f"{name}.".startswith("pumice.plugin.")
-        and name not in also
-    ]
-    assert wrong == []
+    also, own = ALSO.get(plugin, set()), ("pumice.plugin.", f"{plugin}.", f"{BELOW.get(plugin, plugin)}.")
+
+    def is_wrong(name: str) -> bool:
+        return name.startswith("pumice") and not f"{name}.".startswith(own) and name not in also
+
+    assert wrong((ROOT / "plugins" / plugin).rglob("*.py"), is_wrong) == []
 
 
 SHARED = {f"pumice_server.{name}" for name in ("interface", "catalogue", *DECLARED)}
@@ -161,28 +124,18 @@ PROTOCOLS = ROOT / "plugins" / "pumice_server" / "protocols"
     "protocol", sorted(path.name for path in PROTOCOLS.iterdir() if (path / "__init__.py").exists())
 )
 def test_a_protocol_imports_of_the_server_only_the_interface_of_protocols(protocol):
-    own = {protocol, BUILT_ON.get(protocol, protocol)}
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in sorted((PROTOCOLS / protocol).rglob("*.py"))
-        for line, name in imports(path)
-        if name.startswith("pumice")
-        and not name.startswith(tuple(f"pumice_server.protocols.{folder}" for folder in own))
-        and not f"{name}.".startswith("pumice.plugin.")
-        and name not in SHARED | LIBRARIES
-    ]
-    assert wrong == []
+    own = tuple(f"pumice_server.protocols.{name}" for name in (protocol, BUILT_ON.get(protocol, protocol)))
+
+    def is_wrong(name: str) -> bool:
+        is_own = name.startswith(own) or f"{name}.".startswith("pumice.plugin.")
+        return name.startswith("pumice") and not is_own and name not in SHARED | LIBRARIES
+
+    assert wrong((PROTOCOLS / protocol).rglob("*.py"), is_wrong) == []
 
 
 def test_the_server_knows_no_protocol():
-    wrong = [
-        f"{path.relative_to(ROOT)}:{line}: {name}"
-        for path in (ROOT / "plugins" / "pumice_server").rglob("*.py")
-        if PROTOCOLS not in path.parents
-        for line, name in imports(path)
-        if name.startswith("pumice_server.protocols")
-    ]
-    assert wrong == []
+    paths = (path for path in (ROOT / "plugins" / "pumice_server").rglob("*.py") if PROTOCOLS not in path.parents)
+    assert wrong(paths, lambda name: name.startswith("pumice_server.protocols")) == []
 
 
 def test_no_module_imports_itself_through_others():

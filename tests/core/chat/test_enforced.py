@@ -40,18 +40,10 @@ def model(tmp_path_factory):
         yield model
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": ANSWER}}},
-        {"response_format": {"type": "json_object", "schema": ANSWER}},
-        {"json_schema": ANSWER},
-    ],
-    ids=str,
-)
-def test_an_answer_has_its_form(model, form):
+def test_an_answer_has_its_form(model):
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": ANSWER}}
     for seed in range(3):
-        completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=200, **form)
+        completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=200, response_format=form)
         assert completion.finish_reason == "stop"
         jsonschema.validate(json.loads(completion.message.content), ANSWER)
 

@@ -217,10 +217,6 @@ def test_functions_of_a_coroutine_may_be_async(model):
         model.chat([USER], tools=[slow], run_tools=True, script=script)
 
 
-async def approve(call) -> bool:
-    return True
-
-
 @pytest.mark.parametrize("answer", ["no", 1, None, [True]])
 def test_only_true_runs_a_call(model, answer):
     async def asked(call):

@@ -29,14 +29,6 @@ def test_the_partial_block_with_the_longest_common_prefix_is_taken():
     assert [cache.begin([1, 2, 3, 4, *end, 9])[1] for end in ([5, 6, 8], [5, 6, 8], [5], [5])] == [7, 6, 5, 4]
 
 
-def test_salts_keep_prefixes_apart():
-    cache = KVCache(limits({0: 16}))
-    tables, _ = cache.begin(list(range(10)), b"a")
-    assert cache.extend(tables, 0, 10)
-    cache.publish(tables, list(range(10)), 10)
-    assert [cache.begin(list(range(10)), salt)[1] for salt in (b"a", b"b", b"")] == [8, 0, 0]
-
-
 class CacheMachine(RuleBasedStateMachine):
     """Sequences come, grow and go; every block is empty, idle, or held exactly as often as tables name it."""
 

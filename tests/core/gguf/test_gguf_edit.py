@@ -28,16 +28,6 @@ def test_a_number_is_changed_in_place(model):
     assert tensor_bytes(model) == before
 
 
-def test_larger_metadata_makes_a_new_file(model):
-    before, inode = tensor_bytes(model), model.stat().st_ino
-    assert edit(model, values={"general.name": encode("a name" * 20)}, removed=["llama.rope.dimension_count"])
-    assert model.stat().st_ino != inode
-    fields = gguf.GGUFReader(model).fields
-    assert fields["general.name"].contents() == "a name" * 20
-    assert "llama.rope.dimension_count" not in fields
-    assert tensor_bytes(model) == before
-
-
 def test_tensors_that_lie_apart_are_not_moved_in_place(tmp_path):
     """Offsets in the header are those of a file without gaps; with gaps it must be copied."""
     import gguf_bytes as raw

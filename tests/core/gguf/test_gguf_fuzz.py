@@ -4,44 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 
-import gguf
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pumice.errors import GGUFError
-from pumice.gguf import GGMLType, GGUFFile
+from pumice.gguf import GGUFFile
 
 Edit = Callable[[bytes], bytes]
-
-
-def write(path: Path, split_max_tensors: int = 0) -> None:
-    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=split_max_tensors)
-    writer.add_custom_alignment(64)
-    writer.add_bool("a.bool", True)
-    writer.add_float64("a.double", 0.25)
-    writer.add_array("tokens", ["<s>", "", "ü", "abc"])
-    writer.add_array("scores", [0.5, 1.0, 2.0])
-    writer.add_array("flags", [True, False])
-    writer.add_array("nested", [["x"], ["y", "z"]])
-    rng = np.random.default_rng(0)
-    writer.add_tensor("vector", rng.standard_normal(3).astype(np.float32))
-    for type in (GGMLType.Q4_0, GGMLType.BF16, GGMLType.Q8_0):
-        blocks = gguf.quants.quantize(rng.standard_normal((2, 32)).astype(np.float32), type)
-        writer.add_tensor(f"blk.0.{type.name}", blocks, raw_dtype=type)
-    writer.add_tensor("ids", np.arange(12, dtype=np.int32).reshape(3, 2, 2))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-@pytest.fixture(scope="module")
-def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("fuzz") / "valid.gguf"
-    write(path)
-    return path
 
 
 def read_all(path: Path) -> bool:
@@ -110,10 +80,10 @@ edits = st.one_of(
 )
 
 
-def test_every_truncation_is_an_error(valid: Path) -> None:
-    content = valid.read_bytes()
-    last = max(tensor.offset + tensor.nbytes for tensor in GGUFFile.open(valid).tensors.values())
-    cut = valid.with_name("cut.gguf")
+def test_every_truncation_is_an_error(written: Path) -> None:
+    content = written.read_bytes()
+    last = max(tensor.offset + tensor.nbytes for tensor in GGUFFile.open(written).tensors.values())
+    cut = written.with_name("cut.gguf")
     for n in range(4, last):
         cut.write_bytes(content[:n])
         with pytest.raises(GGUFError, match=r"^[^\n]*; is the file complete\? \(at byte \d+\)$"):
@@ -122,19 +92,19 @@ def test_every_truncation_is_an_error(valid: Path) -> None:
     assert read_all(cut), "the padding after the last tensor is not needed"
 
 
-def test_every_flipped_bit(valid: Path) -> None:
-    content = valid.read_bytes()
-    flipped = valid.with_name("flipped.gguf")
-    for at in range(GGUFFile.open(valid).tensors["vector"].offset):
+def test_every_flipped_bit(written: Path) -> None:
+    content = written.read_bytes()
+    flipped = written.with_name("flipped.gguf")
+    for at in range(GGUFFile.open(written).tensors["vector"].offset):
         flipped.write_bytes(flip(at, at % 8)(content))
         read_all(flipped)
 
 
 @given(st.lists(edits, min_size=1, max_size=4))
-def test_edits(valid: Path, changes: list[Edit]) -> None:
-    content = valid.read_bytes()
+def test_edits(written: Path, changes: list[Edit]) -> None:
+    content = written.read_bytes()
     for change in changes:
         content = change(content)
-    edited = valid.with_name("edited.gguf")
+    edited = written.with_name("edited.gguf")
     edited.write_bytes(content)
     read_all(edited)

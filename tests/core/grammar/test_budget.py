@@ -38,16 +38,6 @@ def close(sampler, compiler):
         sampler.accept(token)
 
 
-def test_reasoning_is_ended_when_the_budget_is_spent(budgeted, compiler):
-    sampler = budgeted(3)
-    for _ in range(3):
-        write(sampler, compiler, "a")
-    close(sampler, compiler)
-    assert sampler.mask() is None
-    write(sampler, compiler, "all that may come " * 9)
-    assert not sampler.forced()
-
-
 def test_a_budget_is_spent_by_somebody_else(budgeted, compiler):
     """After the next token, which may be on its way; outside of reasoning nothing is spent."""
     sampler = budgeted(40, reasons=False)

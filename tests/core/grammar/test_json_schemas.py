@@ -8,7 +8,6 @@ import pytest
 from grammar_walks import random_text
 from imported_late import Late
 from nightly import variants
-from pumice import RequestError
 from pumice.grammar import Constraint, Grammar, grammar_source
 from random_schemas import random_schema
 
@@ -53,36 +52,3 @@ def test_random_texts_are_valid(name, compiler):
     assert any(texts)
     for text in filter(None, texts):
         validator.validate(json.loads(text))
-
-
-@pytest.mark.parametrize(
-    ("schema", "says"),
-    [
-        ({"type": "hiccup"}, "hiccup"),
-        ({"type": 123}, "schema: "),
-        (123, "expected a JSON object"),
-        ("{", "not valid JSON"),
-        ("[1]", "expected a JSON object"),
-        ({"not": {"type": "string"}}, "not"),
-        ({"$ref": "https://example.org/x.json"}, "schema: "),
-        ({"enum": [float("nan")]}, "cannot be represented in JSON"),
-        ({"enum": [object()]}, "cannot be represented in JSON"),
-        ({"type": "string", "pattern": "(a"}, "schema: "),
-        ({"properties": {f"p{i}": {"enum": [str(j) * 9 for j in range(99)]} for i in range(300)}}, "but the limit is"),
-        ({"type": "string", "description": "x" * 300_000}, "characters, but the limit is"),
-    ],
-)
-def test_a_wrong_schema_is_one_line_before_anything_is_generated(schema, says, compiler):
-    with pytest.raises(RequestError, match=says) as error:
-        Constraint(Grammar(grammar_source(json_schema=schema)), compiler)
-    assert "\n" not in str(error.value)
-    assert len(str(error.value)) < 700
-
-
-@pytest.mark.parametrize("depth", [70, 5000])
-def test_a_deep_schema_is_refused(depth, compiler):
-    schema = {"type": "integer"}
-    for _ in range(depth):
-        schema = {"type": "array", "items": schema}
-    with pytest.raises(RequestError, match="nested deeper than 64 levels"):
-        grammar_source(json_schema=schema)

@@ -45,6 +45,7 @@ def nested(n):
 BEYOND = {
     "references": ({"json_schema": references(MAX_CHAIN)}, "json_schema: references are nested too deeply; at most"),
     "levels": ({"json_schema": nested(MAX_DEPTH + 2)}, "json_schema: nested deeper than 64 levels"),
+    "many levels": ({"json_schema": nested(9999)}, "json_schema: nested deeper than 64 levels"),
     "brackets": ({"json_schema": "[" * 100_000 + "]" * 100_000}, "json_schema: not valid JSON"),
     "properties": (
         {"json_schema": {"items": {"properties": {str(i): {} for i in range(MAX_PROPERTIES + 1)}}}},

@@ -1,6 +1,7 @@
 """The chain: which samplers it runs, which parameters they get, and what it refuses. No bundled sampler is used."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -81,97 +82,11 @@ class Nothing(PlannedSampler):
         candidates.keep(np.zeros(len(candidates), bool))
 
 
-class Wild(Selector):
-    """Chooses what there is not."""
-
-    def apply(self, candidates: Candidates) -> None:
-        candidates.selected = 1000
-
-
-class Short(Sampler):
-    """Keeps by a mask of other candidates."""
-
-    def apply(self, candidates: Candidates) -> None:
-        candidates.keep(np.ones(2, bool))
-
-
-class Gone(Sampler):
-    """Leaves no array."""
-
-    def apply(self, candidates: Candidates) -> None:
-        candidates.logits = None  # type: ignore[assignment]
-
-
-class Refusing(Sampler):
-    """Cannot be made."""
-
-    def __init__(self) -> None:
-        raise OSError("no such\ntable")
-
-    def apply(self, candidates: Candidates) -> None:
-        pass
-
-
-class Stray(Sampler):
-    """Renames a candidate to a token that does not exist."""
-
-    def apply(self, candidates: Candidates) -> None:
-        candidates.ids[0] = 1000
-
-
-class Undefined(Sampler):
-    """Divides zero by zero."""
-
-    def apply(self, candidates: Candidates) -> None:
-        candidates.logits = candidates.logits * np.float32("nan")
-
-
-class Trusted(PlannedSampler):
-    """Divides zero by zero, which the chain does not look for."""
-
-    def plan(self) -> Plan:
-        return Plan()
-
-    def apply(self, candidates: Candidates) -> None:
-        candidates.logits = candidates.logits * np.float32("nan")
-
-
-class Tall(Sampler):
-    """Leaves a column instead of a row."""
-
-    def apply(self, candidates: Candidates) -> None:
-        candidates.logits = candidates.logits[:, None]
-
-
-class Ending(Sampler):
-    """Ends the thread that calls it."""
-
-    def apply(self, candidates: Candidates) -> None:
-        raise SystemExit(3)
-
-
-class Silent(Selector):
-    """No dataclass, so no parameters; it claims to select and does not."""
-
-    def apply(self, candidates: Candidates) -> None:
-        pass
-
-
 SAMPLERS: dict[str, type[Sampler]] = {
     "shift": Shift,
     "best": Best,
     "any": Any_,
     "nothing": Nothing,
-    "short": Short,
-    "gone": Gone,
-    "silent": Silent,
-    "refusing": Refusing,
-    "ending": Ending,
-    "stray": Stray,
-    "undefined": Undefined,
-    "trusted": Trusted,
-    "tall": Tall,
-    "wild": Wild,
 }
 LOGITS = np.array([0, 5, 1, 2], np.float32)
 
@@ -267,30 +182,52 @@ def test_logits_that_cannot_be_sampled(logits: np.ndarray, message: str) -> None
         build().sample(logits.astype(np.float32))
 
 
-def test_a_sampler_that_breaks_the_contract_is_named() -> None:
-    with pytest.raises(PluginError, match="Nothing: apply: left no candidates"):
-        build(["nothing", "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Short: apply: ValueError: keep: the mask has 2 values for 4 candidates"):
-        build(["short", "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Gone: apply: AttributeError"):
-        build(["gone", "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Stray: apply: left the id 1000, which is no token of 4"):
-        build(["stray", "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Undefined: apply: left NaN in the logits"):
-        build(["undefined", "best"]).sample(LOGITS)
-    for later in ("stray", "ending"):
-        with pytest.raises(PluginError, match="Trusted: apply: left NaN in the logits"):
-            build(["trusted", later, "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Tall: apply: assigned 4 x 1 logits to 4 candidates"):
-        build(["tall", "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Wild: apply: selected 1000, which is no token of 4"):
-        build(["wild"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Silent: apply: selected no token"):
-        build(["silent"]).sample(LOGITS)
-    with pytest.raises(PluginError, match=r"Refusing: __init__: OSError: no such table$"):
-        build(["refusing", "best"])
-    with pytest.raises(PluginError, match="Ending: apply: SystemExit: 3"):
-        build(["ending", "best"]).sample(LOGITS)
+def fail(*_: object) -> None:
+    raise OSError("no such\ntable")
+
+
+@pytest.mark.parametrize(
+    ("problem", "method", "act"),
+    [
+        (
+            "apply: ValueError: keep: the mask has 2 values for 4 candidates",
+            "apply",
+            lambda c: c.keep(np.ones(2, bool)),
+        ),
+        ("apply: AttributeError", "apply", lambda c: setattr(c, "logits", None)),
+        ("apply: left the id 1000, which is no token of 4", "apply", lambda c: c.ids.__setitem__(0, 1000)),
+        ("apply: left NaN in the logits", "apply", lambda c: setattr(c, "logits", c.logits * np.float32("nan"))),
+        ("apply: assigned 4 x 1 logits to 4 candidates", "apply", lambda c: setattr(c, "logits", c.logits[:, None])),
+        ("apply: left no candidates", "apply", lambda c: c.keep(np.zeros(len(c), bool))),
+        ("apply: selected 1000, which is no token of 4", "choose", lambda c: setattr(c, "selected", 1000)),
+        ("apply: selected no token", "choose", lambda c: None),
+        ("apply: SystemExit: 3", "apply", lambda c: sys.exit(3)),
+        ("__init__: OSError: no such table$", "__init__", fail),
+    ],
+)
+def test_a_sampler_that_breaks_the_contract_is_named(problem: str, method: str, act: Callable[..., None]) -> None:
+    members: dict[str, Any] = {"apply": lambda self, candidates: act(candidates)}
+    if method == "__init__":
+        members[method] = act
+    broken = type("Broken", (Selector if method == "choose" else Sampler,), members)
+    with pytest.raises(PluginError, match=f"Broken: {problem}"):
+        Chain.build({"broken": broken, "best": Best}, ["broken", "best"], {}, SamplerContext(4)).sample(LOGITS)
+
+
+@pytest.mark.parametrize("act", [lambda c: c.ids.__setitem__(0, 1000), lambda c: sys.exit(3)])
+def test_a_planned_sampler_that_leaves_nan_is_named_before_the_next(act: Callable[..., None]) -> None:
+    class Trusted(PlannedSampler):
+        """Divides zero by zero, which the chain does not look for."""
+
+        def plan(self) -> Plan:
+            return Plan()
+
+        def apply(self, candidates: Candidates) -> None:
+            candidates.logits = candidates.logits * np.float32("nan")
+
+    samplers = {"trusted": Trusted, "next": type("Next", (Sampler,), {"apply": lambda self, c: act(c)}), "best": Best}
+    with pytest.raises(PluginError, match="Trusted: apply: left NaN in the logits"):
+        Chain.build(samplers, list(samplers), {}, SamplerContext(4)).sample(LOGITS)
 
 
 @dataclass
