@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +45,7 @@ from pumice_server.command.choice import (
 )
 from pumice_server.command.defaults import default_options, take_chat, take_compat, take_sampling
 from pumice_server.command.environment import predict_route
-from pumice_server.command.listening_options import key_file_option, port_option
+from pumice_server.command.listening_options import check_open_files, key_file_option, port_option
 from pumice_server.command.presets import read_presets
 from pumice_server.keys import APIKeys
 from pumice_server.settings import Settings
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from pumice.plugin.unstable import ModelSpec
 
 _OF_ONE_MODEL = ("model", "hf_repo", "hf_file", "model_url", "alias", "tags")  # options that name it
-_LEAST_FILES = 64  # that the process may have open
 _MOST_VOICES = 100
 _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 
@@ -324,7 +322,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     use. Options have llama-server's names; its others are ignored with a warning, or refused with a reason. On Ctrl-C
     and SIGTERM, running requests have 30 seconds to finish.
     """
-    _check_open_files()
+    check_open_files()
     _prepare_engine(names, options)
     cluster, replicas = take_cluster(options)
     preset_file = options.pop("models_preset")
@@ -372,18 +370,6 @@ def command(names: tuple[str, ...], **options: Any) -> None:
             return
         with cluster.connected():
             _serve(specs, settings, sockets, own, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
-
-
-def _check_open_files() -> None:
-    """Raise ClickException if this process may open too few files; the event loop would end it by SIGABRT."""
-    with contextlib.suppress(ImportError):  # of systems without such a limit
-        import resource
-
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        if most != resource.RLIM_INFINITY and most < _LEAST_FILES:
-            raise click.ClickException(
-                f"only {most} files may be open, a server needs {_LEAST_FILES}: raise the limit by `ulimit -n 1024`"
-            )
 
 
 def _prepare_engine(names: Sequence[str], options: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import click
 from pumice.cli.options import verbose_option
 from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
-from pumice_server.command.listening_options import key_file_option, port_option
+from pumice_server.command.listening_options import check_open_files, key_file_option, port_option
 
 _server_option = partial(option, group="Server")
 
@@ -61,6 +61,7 @@ def command(urls: tuple[str, ...], parallel: int, insecure: bool, api_key_file: 
     room, else to the least busy one. A server that ends or is busy is replaced by the others; requests without a prompt
     (files, batches, models) go to the first one.
     """
+    check_open_files()
     from pumice.cli.confinement import Needs, confined_server, one_thread
     from pumice_server.command.beginning import listen
     from pumice_server.keys import APIKeys

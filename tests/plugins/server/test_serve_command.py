@@ -168,8 +168,9 @@ def test_tls(tmp_path):
         assert httpx2.get(f"{url}/health", verify=trusted, timeout=PATIENCE).json() == {"status": "ok"}
 
 
-def test_too_few_open_files_are_one_line():
-    line = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", *SERVE, "--port", "0"]
+@pytest.mark.parametrize("command", [SERVE, [*SERVE[:-1], "route", "http://127.0.0.1:1"]])
+def test_too_few_open_files_are_one_line(command):
+    line = ["sh", "-c", 'ulimit -n 20; exec "$@"', "sh", *command, "--port", "0"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "only 20 files may be open, a server needs 64: raise the limit by `ulimit -n 1024`" in done.stderr
