@@ -18,6 +18,7 @@ from pumice_server.settings import Settings
 from server_thread import Running, running
 
 CHAT = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 3, "temperature": 0}
+VERTEX = {**CHAT, "@requestFormat": "chatCompletions"}
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "Authorization"}
 
 
@@ -50,9 +51,8 @@ def test_the_context_is_divided_over_slots(line, n_ctx):
 
 
 def test_options_of_the_peer():
-    assert parsed("--no-ui --no-slots --host ::1 --host 127.0.0.1")["host"] == ("::1", "127.0.0.1")
-    assert not parsed("--no-webui")["page"]
-    assert not parsed("--no-slots")["slots"]
+    options = parsed("--no-webui --no-slots --host ::1 --host 127.0.0.1")
+    assert (options["host"], options["page"], options["slots"]) == (("::1", "127.0.0.1"), False, False)
 
 
 def test_several_addresses_with_one_port():
@@ -74,10 +74,8 @@ def test_names_and_numbers_of_the_peer(model, compat, server):
             told = other.client.post("/completion", json={"prompt": "Once upon", "n_predict": 4}).json()["timings"]
         metrics, again = (other.client.get("/metrics") for _ in range(2))
         assert int(metrics.headers["Process-Start-Time-Unix"]) > 0
-        values, later = (
-            dict(line.split() for line in answer.text.splitlines() if not line.startswith("#"))
-            for answer in (metrics, again)
-        )
+        texts = (answer.text.splitlines() for answer in (metrics, again))
+        values, later = (dict(line.split() for line in lines if not line.startswith("#")) for lines in texts)
         assert float(values["llamacpp:tokens_predicted_total"]) == 2 * told["predicted_n"]
         assert float(values["llamacpp:predicted_tokens_seconds"]) > 0
         assert later["llamacpp:predicted_tokens_seconds"] == "0"  # nothing since the last scrape
@@ -91,7 +89,7 @@ def test_each_event_of_a_completion_has_a_token(compat):
     assert [len(part["completion_probabilities"]) for part in parts[:-1]] == [1] * 6
 
 
-def test_pages_of_this_machine_may_ask_where_no_key_is_needed(compat):
+def test_pages_of_this_machine_may_ask_where_no_key_is_needed(compat, model):
     for origin in ("http://localhost:3000", "http://127.0.0.1", "http://[::1]:1"):
         told = compat.client.options("/v1/completions", headers={**PREFLIGHT, "Origin": origin})
         assert (told.status_code, told.headers["access-control-allow-origin"]) == (200, origin)
@@ -101,12 +99,9 @@ def test_pages_of_this_machine_may_ask_where_no_key_is_needed(compat):
         assert told.status_code == 200
         assert "access-control-allow-origin" not in told.headers
         assert compat.client.get("/v1/models", headers={"Origin": origin}).status_code == 403
-
-
-def test_pages_of_this_machine_are_an_origin_that_can_be_named(model):
-    with running(model, origins=["localhost"]) as server:
-        assert server.client.get("/v1/models", headers={"Origin": "http://localhost:3000"}).status_code == 200
-        assert server.client.get("/v1/models", headers={"Origin": "http://localhost.evil.example"}).status_code == 403
+    with running(model, origins=["localhost"]) as named:
+        for origin, status in (("http://localhost:3000", 200), ("http://localhost.evil.example", 403)):
+            assert named.client.get("/v1/models", headers={"Origin": origin}).status_code == status
 
 
 def predict(server: Running, *instances: object) -> httpx2.Response:
@@ -114,8 +109,7 @@ def predict(server: Running, *instances: object) -> httpx2.Response:
 
 
 def test_predictions_of_vertex(compat):
-    chat = {**CHAT, "@requestFormat": "chatCompletions"}
-    done = predict(compat, chat, {**chat, "n": 2}).json()["predictions"]
+    done = predict(compat, VERTEX, VERTEX | {"n": 2}).json()["predictions"]
     assert [len(each["choices"]) for each in done] == [1, 2]
     alone = compat.client.post("/v1/chat/completions", json=CHAT).json()
     assert done[0]["choices"][0]["message"] == alone["choices"][0]["message"]
@@ -128,16 +122,15 @@ def test_predictions_of_vertex(compat):
     [
         (CHAT, "@requestFormat"),
         (1, "instances[1] must be an object"),
-        ({**CHAT, "@requestFormat": "chatCompletions", "stream": True}, "not streamed"),
-        ({**CHAT, "@requestFormat": "chatCompletions", "temperature": "x"}, "temperature"),
-        ({**CHAT, "@requestFormat": "chatCompletions", "messages": []}, "messages"),
-        ({**CHAT, "@requestFormat": "chatCompletions", "model": "another"}, "instances[1].model"),
+        (VERTEX | {"stream": True}, "not streamed"),
+        (VERTEX | {"temperature": "x"}, "temperature"),
+        (VERTEX | {"messages": []}, "messages"),
+        (VERTEX | {"model": "another"}, "instances[1].model"),
     ],
 )
 def test_predictions_that_are_wrong(compat, instance, said):
-    answer = predict(compat, {**CHAT, "@requestFormat": "chatCompletions"}, instance)
-    assert answer.status_code == 400
-    assert said in answer.json()["error"]["message"]
+    answer = predict(compat, VERTEX, instance)
+    assert (answer.status_code, said in answer.json()["error"]["message"]) == (400, True)
 
 
 def test_chats_of_a_file_without_a_template_take_chatml(tmp_path, caplog, monkeypatch):

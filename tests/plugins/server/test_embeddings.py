@@ -6,10 +6,7 @@ import numpy as np
 import ollama
 import pytest
 
-from imported_late import Late
 from server_thread import running
-
-openai = Late("openai")
 
 TEXTS = ["Once upon a time", "The cat sat"]
 
@@ -19,9 +16,8 @@ def expected(server):
     return server.model.embed(TEXTS)
 
 
-def test_openais_client(server, expected):
+def test_openais_client(server, client, expected):
     """It asks for base64 if not told otherwise."""
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0)
     for form in ({}, {"encoding_format": "float"}):
         found = client.embeddings.create(model="demo", input=TEXTS, **form)
         np.testing.assert_allclose([each.embedding for each in found.data], expected, rtol=1e-5, atol=1e-6)

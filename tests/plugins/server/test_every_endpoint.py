@@ -139,21 +139,15 @@ ROWS: list[tuple[str, Any, int, Any]] = [
 
 CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+USE = [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]
+RESULT = [{"type": "tool_result", "tool_use_id": "a", "content": "b"}]
+USED = [{"role": "assistant", "content": USE}, {"role": "user", "content": RESULT}]
+THEIRS = [{"name": "f", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}]
 CALLED = [CHAT["messages"][0], {"role": "assistant", "content": None, "tool_calls": [CALL]}]
 CHATS: list[tuple[str, Any]] = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}]}),
     ("/v1/chat/completions", {"messages": CALLED, "tools": [TOOL], "response_format": {"type": "json_object"}}),
-    (
-        "/v1/messages",
-        {
-            "messages": [
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "b"}]},
-            ],
-            "system": [{"type": "text", "text": "a"}],
-            "tools": [{"name": "f", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}],
-        },
-    ),
+    ("/v1/messages", {"messages": USED, "system": [{"type": "text", "text": "a"}], "tools": THEIRS}),
     ("/api/chat", {"messages": [{"role": "tool", "content": "a", "tool_name": "f"}], "tools": [TOOL]}),
     ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}]}),
 ]

@@ -30,6 +30,7 @@ from waiting import PATIENCE, wait_until
 openai = Late("openai")
 
 CHAT = "/v1/chat/completions"
+SOON = {"anchor": "created_at", "seconds": 9}
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 
@@ -134,10 +135,9 @@ def test_errors_of_files_and_batches(model, tmp_path):
         file_id = upload(client, lines(row("a"), row("b", url="/v1/embeddings")))
         batch = finished(client, begin(client, file_id).id)
         assert batch.status == "failed"
-        assert batch.errors is not None
-        assert [(each.line, each.message) for each in batch.errors.data or ()] == [
-            (2, f"line 2: url must be the batch's endpoint, {CHAT}, not /v1/embeddings")
-        ]
+        (error,) = batch.errors.data
+        message = f"line 2: url must be the batch's endpoint, {CHAT}, not /v1/embeddings"
+        assert (error.line, error.message) == (2, message)
         other = client.with_options(api_key="b")
         assert list(other.files.list()) == list(other.batches.list()) == []
         for call in (
@@ -153,9 +153,7 @@ def test_errors_of_files_and_batches(model, tmp_path):
             lambda: client.get("/batches?after=b", cast_to=object),
             lambda: client.files.create(file=b"x", purpose="assistants"),
             lambda: client.files.create(file=b"", purpose="batch"),
-            lambda: client.files.create(
-                file=b"x", purpose="batch", expires_after={"anchor": "created_at", "seconds": 9}
-            ),
+            lambda: client.files.create(file=b"x", purpose="batch", expires_after=SOON),
             lambda: begin(client, file_id, endpoint="/v1/images"),
             lambda: client.post("/files", body={}, cast_to=object),
             lambda: client.get("/files?limit=0", cast_to=object),
@@ -176,9 +174,7 @@ def test_a_batch_is_cancelled(model, tmp_path, monkeypatch):
             client.files.delete(file_id)
         client.batches.cancel(id)
         batch = finished(client, id)
-        assert batch.status == "cancelled"
-        assert batch.request_counts is not None
-        assert batch.request_counts.total == 51
+        assert (batch.status, batch.request_counts.total) == ("cancelled", 51)
         assert "a" in answers(client, batch.output_file_id)
         failures = client.files.content(batch.error_file_id or "").text.splitlines()
         assert json.loads(failures[-1])["error"]["code"] == "batch_cancelled"
@@ -195,8 +191,7 @@ def test_rows_count_for_the_rates_of_their_key(model, tmp_path, monkeypatch):
             waits.set()
         await pause(min(seconds, 0.01))
 
-    row_client = SimpleNamespace(sleep=sleep)
-    monkeypatch.setattr("pumice_server.batch.row_client.asyncio", row_client)
+    monkeypatch.setattr("pumice_server.batch.row_client.asyncio", SimpleNamespace(sleep=sleep))
     file = tmp_path / "keys"
     file.write_text("a\nb\n")
     keys = APIKeys(file=file)
@@ -242,12 +237,8 @@ def test_a_form():
     assert read_form('multipart/form-data; boundary="x"', body) == form
     many = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 17 + b"--x--"
     assert read_form(head, body.replace(b"a.jsonl", "\u00e4.jsonl".encode()))["file"].filename == "\u00e4.jsonl"
-    names = (
-        b"filename*=a\0b''x",
-        b'filename="\xff"',
-        b"filename*=undefined''x",
-        b"filename*=idna''" + b"%80" * 90,
-    )  # codecs of Python that refuse
+    # The last two name codecs of Python that refuse.
+    names = b"*=a\0b''x", b'="\xff"', b"*=undefined''x", b"*=idna''" + b"%80" * 90
     nameless = b"--x\r\nContent-Disposition: form-data\r\n\r\nabc\r\n--x--"
     for kind, wrong in (
         ("application/json", body),
@@ -259,7 +250,7 @@ def test_a_form():
         (head, many),
         (head, nameless),
         (head, b"--x\r\nabc\r\n--x--"),
-        *((head, body.replace(b'filename="a.jsonl"', name)) for name in names),
+        *((head, body.replace(b'="a.jsonl"', name)) for name in names),
         (head, b"--x\r\nA: " + b"a" * 5000 + b"\r\n\r\nabc\r\n--x--"),
     ):
         with pytest.raises(HTTPException):
@@ -271,14 +262,8 @@ def stored(id: str, owner: str, size: int = 1, expires: int = 2**40) -> tuple[St
 
 
 def waiting_batch(id: str) -> dict:
-    counts = {"total": 2, "completed": 0, "failed": 0}
-    return {
-        "id": id,
-        "input_file_id": "f",
-        "status": "validating",
-        "created_at": limits.now(),
-        "request_counts": counts,
-    }
+    told = {"created_at": limits.now(), "request_counts": {"total": 2, "completed": 0, "failed": 0}}
+    return {"id": id, "input_file_id": "f", "status": "validating", **told}
 
 
 def test_stored_files_are_bounded(tmp_path, monkeypatch):

@@ -49,13 +49,8 @@ def process(tmp_path_factory) -> Iterator[Process]:
     try:
         url = next(found[1] for line in server.stderr if (found := re.match(r"listening on (\S+)", line)))
         with httpx2.Client(base_url=url, timeout=2 * PATIENCE) as client:
-            for path in ("/v1/chat/completions", "/tokenize", "/detokenize"):  # what is made once
-                small = {
-                    "messages": [{"role": "user", "content": "Once"}],
-                    "content": "a",
-                    "tokens": [5],
-                    "max_tokens": 1,
-                }
+            small = {"messages": [{"role": "user", "content": "Once"}], "content": "a", "tokens": [5], "max_tokens": 1}
+            for path in (CHAT, "/tokenize", "/detokenize"):  # what is made once
                 assert client.post(path, json=small).status_code == 200
             yield Process(server.pid, client)
     finally:
@@ -72,20 +67,19 @@ def array(value: bytes, last: bytes) -> bytes:
     return b'{"other":[' + (value + b",") * (MAX_VALUES // 2 - 10) + last + b"]}"
 
 
+def dumped(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
+
+
 LARGE: dict[str, tuple[str, Callable[[], bytes], int, int]] = {
     "lists": (CHAT, lambda: array(b"[]", b"[]"), 400, TIMES),
     "objects": (CHAT, lambda: array(b'{"a":1}', b"{}"), 400, TIMES),
     "more objects": (CHAT, lambda: array(b'{"a":1}', b"{}") * 3, 400, TIMES),
     "a text of wide characters": (CHAT, lambda: chat("word " * 6_000_000 + "\U0001f600"), 400, TIMES),
-    "token ids": ("/v1/completions", lambda: json.dumps({"prompt": [1000] * MAX_IDS}).encode(), 400, TIMES),
-    "tokens": ("/detokenize", lambda: json.dumps({"tokens": [1000] * MAX_IDS}).encode(), 200, TIMES),
-    "words": ("/tokenize", lambda: json.dumps({"content": "word and " * (MAX_SPELT // 9)}).encode(), 200, TIMES_WORDS),
-    "a text": (
-        "/tokenize",
-        lambda: json.dumps({"content": "a" * MAX_SPELT, "with_pieces": True}).encode(),
-        200,
-        TIMES_TOKENS,
-    ),
+    "token ids": ("/v1/completions", lambda: dumped(prompt=[1000] * MAX_IDS), 400, TIMES),
+    "tokens": ("/detokenize", lambda: dumped(tokens=[1000] * MAX_IDS), 200, TIMES),
+    "words": ("/tokenize", lambda: dumped(content="word and " * (MAX_SPELT // 9)), 200, TIMES_WORDS),
+    "a text": ("/tokenize", lambda: dumped(content="a" * MAX_SPELT, with_pieces=True), 200, TIMES_TOKENS),
 }
 
 

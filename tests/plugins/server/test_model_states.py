@@ -66,9 +66,8 @@ class Server:
         patch(model_loading, "_freeze_loaded", lambda: None)
         patch(model_loading, "_warn_of_missing_packages", lambda _: None)
         patch(Model, "summary", None, raising=False)
-        self.models = Models(
-            [ModelSpec([name], f"{name}.gguf") for name in NAMES], lambda *_: None, Settings(**options)
-        )
+        specs = [ModelSpec([name], f"{name}.gguf") for name in NAMES]
+        self.models = Models(specs, lambda *_: None, Settings(**options))
 
     async def _load(self, load: Any, spec: ModelSpec, *_: Any) -> Model:
         loaded = [served_model.service.model for served_model in self.models.served_models if served_model.service]
@@ -247,19 +246,14 @@ class ModelStates(RuleBasedStateMachine):
 
     def n_holding(self, served_model: ServedModel) -> int:
         """Loads that `/models/load` began."""
-        return (
-            served_model.n_waiting - sum(r.is_waiting for r in self.requests if r.served_model is served_model)
-            if self.models._tasks
-            else 0
-        )
+        n_own = sum(r.is_waiting for r in self.requests if r.served_model is served_model)
+        return served_model.n_waiting - n_own if self.models._tasks else 0
 
     @invariant()
     def memory_is_bounded(self) -> None:
         loaded = [served_model.service.model for served_model in self.models.served_models if served_model.service]
-        dead = [model for model in self.server.opened if model.engine.error]
-        assert [model for model in self.server.opened if not model.is_closed and model not in dead] == sorted(
-            loaded, key=self.server.opened.index
-        )
+        alive = [model for model in self.server.opened if not (model.is_closed or model.engine.error)]
+        assert alive == sorted(loaded, key=self.server.opened.index)
         assert len(loaded) + len(self.server.loads) <= ROOM
         assert len(self.server.loads) <= 1
 

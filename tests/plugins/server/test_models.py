@@ -80,14 +80,8 @@ def test_a_model_is_loaded_when_asked_for_and_makes_room_for_another(two):
 
 def test_description_of_a_model_that_is_not_loaded(two):
     shown = two.client.post("/api/show", json={"model": "three"}).json()
-    assert shown["details"] == {
-        "parent_model": "",
-        "format": "gguf",
-        "family": "llama",
-        "families": ["llama"],
-        "parameter_size": shown["details"]["parameter_size"],
-        "quantization_level": "F32",
-    }
+    details = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"]}
+    assert shown["details"].items() >= (details | {"quantization_level": "F32"}).items()
     assert shown["model_info"]["llama.block_count"] == 2
     tags = {each["name"]: each for each in two.client.get("/api/tags").json()["models"]}
     path = two.models.known("three").spec.path
@@ -119,11 +113,8 @@ def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, monkeyp
         assert complete(server, "one").status_code == 200
         pid = pid_of(server, "one")
         hang(pid)
-        assert {path: server.client.get(path).status_code for path in ("/livez", "/health", "/readyz")} == {
-            "/livez": 200,
-            "/health": 503,
-            "/readyz": 503,
-        }
+        statuses = [server.client.get(path).status_code for path in ("/livez", "/health", "/readyz")]
+        assert statuses == [200, 503, 503]
         with monkeypatch.context() as hasty:
             hasty.setattr(served_models, "_STALL_SECONDS", 1.0)
             wait_until(lambda: gone(pid))
@@ -147,8 +138,7 @@ def test_load_and_unload(two):
 def test_a_single_model_is_loaded_and_unloaded_by_its_own_name_alone(one, action):
     assert complete(one, "any").status_code == 200
     response = one.client.post(f"/models/{action}", json={"model": "any"})
-    assert response.status_code == 404
-    assert "'any'" in response.json()["error"]["message"]
+    assert (response.status_code, "'any'" in response.json()["error"]["message"]) == (404, True)
     assert states(one) == {"one": "loaded"}
 
 

@@ -8,13 +8,10 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from imported_late import Late
 from pumice.plugin.unstable import ModelSpec
 from server_thread import Serving, serving
 from videos import video_file
 from vision_files import write_projector
-
-openai = Late("openai")
 
 pytest.importorskip("av")
 pytest.importorskip("PIL")
@@ -45,8 +42,7 @@ def expected(path) -> pumice.ChatCompletion:
         return model.chat([{"role": "user", "content": [pumice.Video(FILE), QUESTION]}], **GREEDY)
 
 
-def test_every_protocol_takes_videos(server, expected):
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+def test_every_protocol_takes_videos(server, client, expected):
     for part in (
         {"type": "video_url", "video_url": {"url": URL}},  # vLLM's
         {"type": "input_video", "input_video": {"data": BASE64}},  # llama-server's
@@ -56,11 +52,8 @@ def test_every_protocol_takes_videos(server, expected):
         assert answer.choices[0].message.content == expected.message.content
         assert answer.usage.prompt_tokens == expected.usage.prompt_tokens
     content = [{"type": "input_video", "input_video": {"data": BASE64}}, {"type": "input_text", "text": QUESTION}]
-    response = server.client.post(
-        "/v1/responses",
-        json={"input": [{"role": "user", "content": content}], "temperature": 0.0, "max_output_tokens": 4},
-    ).json()
-    assert response["usage"]["input_tokens"] == expected.usage.prompt_tokens
+    response = client.responses.create(model="watches", input=[{"role": "user", "content": content}])
+    assert response.usage.input_tokens == expected.usage.prompt_tokens
     message = {"role": "user", "content": QUESTION, "images": [BASE64]}
     told = ollama.Client(server.url).chat("watches", [message], options={"temperature": 0, "num_predict": 4})
     assert told.message.content == expected.message.content
