@@ -1,7 +1,5 @@
 """Ollama's own client against the server."""
 
-from collections.abc import Iterator
-
 import ollama
 import pytest
 
@@ -10,17 +8,8 @@ CHAT = [{"role": "user", "content": PROMPT}]
 GREEDY = {"temperature": 0, "num_predict": 12}
 
 
-@pytest.fixture(scope="module")
-def client(server) -> Iterator[ollama.Client]:
-    return ollama.Client(host=server.url)
-
-
-@pytest.fixture(scope="module")
-def expected(server):
-    return server.model.chat(CHAT, temperature=0, max_tokens=12)
-
-
-def test_names_with_defaults_of_their_own(client, server, expected):
+def test_names_with_defaults_of_their_own(server):
+    client = ollama.Client(host=server.url)
     pirate = "Talk like a pirate."
     own = {"temperature": 0, "num_predict": 7}
     client.create(model="pirate", from_="demo", system=pirate, parameters=own, messages=CHAT)
@@ -33,17 +22,16 @@ def test_names_with_defaults_of_their_own(client, server, expected):
     asked = server.model.chat([*other, *CHAT, *CHAT], temperature=0, max_tokens=3)
     answer = client.chat(model="pirate", messages=[*other, *CHAT], options={"num_predict": 3})
     assert answer.message.content == asked.message.content
-    assert client.chat(model="demo", messages=CHAT, options=GREEDY).message.content == expected.message.content
+    expected = server.model.chat(CHAT, temperature=0, max_tokens=12).message.content
+    assert client.chat(model="demo", messages=CHAT, options=GREEDY).message.content == expected
 
     text = f"FROM demo\nSYSTEM {pirate}\nPARAMETER temperature 0\nPARAMETER num_predict 7\nMESSAGE user {PROMPT}"
     server.client.post("/api/create", json={"model": "corsair", "modelfile": text, "stream": False}).raise_for_status()
     assert client.chat(model="corsair", messages=CHAT).message.content == said.message.content
     client.delete("corsair")
     shown = client.show("pirate")
-    assert dict(line.split(None, 1) for line in shown.parameters.splitlines()) == {
-        "num_predict": "7",
-        "temperature": "0.0",
-    }
+    parameters = dict(line.split(None, 1) for line in shown.parameters.splitlines())
+    assert parameters == {"num_predict": "7", "temperature": "0.0"}
     assert (shown.modelinfo["general.architecture"], client.show("demo").modelfile) == ("llama", "")
     again = {"model": "again", "modelfile": shown.modelfile, "stream": False}
     server.client.post("/api/create", json=again).raise_for_status()

@@ -1,13 +1,12 @@
 """OpenAI's own client against the server: chats, completions, streams, errors, cancelling."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import pumice
 from imported_late import Late
-from server_thread import Running, running
+from server_thread import running
 from waiting import at_best, wait_until
 
 openai = Late("openai")
@@ -19,9 +18,8 @@ GREEDY = {"temperature": 0, "max_tokens": 12}
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_several_answers(client, stream):
-    made = client.chat.completions.create(
-        model="demo", messages=CHAT, n=3, seed=1, max_tokens=8, temperature=2.0, stream=stream
-    )
+    options = {"model": "demo", "messages": CHAT, "max_tokens": 8, "temperature": 2.0}
+    made = client.chat.completions.create(**options, n=3, seed=1, stream=stream)
     if stream:
         texts = ["", "", ""]
         for chunk in made:
@@ -30,26 +28,23 @@ def test_several_answers(client, stream):
     else:
         texts = [choice.message.content for choice in made.choices]
         assert made.usage.completion_tokens == 24
-    alone = client.chat.completions.create(model="demo", messages=CHAT, seed=2, max_tokens=8, temperature=2.0)
+    alone = client.chat.completions.create(**options, seed=2)
     assert len(set(texts)) == 3
     assert texts[1] == alone.choices[0].message.content
 
 
 def test_log_probabilities_of_a_chat(client, server):
-    answer = client.chat.completions.create(model="demo", messages=CHAT, **GREEDY, logprobs=True, top_logprobs=3)
+    options = {"model": "demo", "messages": CHAT, **GREEDY, "logprobs": True, "top_logprobs": 3}
+    answer = client.chat.completions.create(**options)
     expected = server.model.chat(CHAT, temperature=0, max_tokens=12, logprobs=3)
     content = answer.choices[0].logprobs.content
     assert [entry.logprob for entry in content] == pytest.approx([each.logprob for each in expected.logprobs])
     assert all(len(entry.top_logprobs) == 3 for entry in content)
     spelt = bytes(byte for entry in content for byte in entry.bytes).decode()
     assert spelt == "".join(entry.token for entry in content) == answer.choices[0].message.content
-    chunks = client.chat.completions.create(
-        model="demo", messages=CHAT, **GREEDY, logprobs=True, top_logprobs=3, stream=True
-    )
-    streamed = [
-        entry for chunk in chunks for choice in chunk.choices if choice.logprobs for entry in choice.logprobs.content
-    ]
-    assert [entry.token for entry in streamed] == [entry.token for entry in content]
+    chunks = client.chat.completions.create(**options, stream=True)
+    parts = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
+    assert [entry.token for part in parts for entry in part.content] == [entry.token for entry in content]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +66,6 @@ def test_wrong_requests_are_told(client, options, message):
     assert caught.value.request_id
 
 
-@pytest.fixture
-def endless(model) -> Iterator[Running]:
-    """A server whose answers never end by themselves."""
-    with running(model, context_shift=True) as server:
-        yield server
-
-
 def test_requests_of_several_clients_are_computed_together():
     body = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True}
     with pumice.load(n_ctx=2048, n_parallel=4) as model, running(model) as server:  # all four fit the cache
@@ -92,14 +80,11 @@ def test_requests_of_several_clients_are_computed_together():
         assert at_best(lambda: steps(4) / steps(1), 2.0) < 2.0
 
 
-def is_idle(server) -> Callable[[], bool]:
-    return lambda: server.model.engine.snapshot().n_running == server.model.engine.snapshot().n_waiting == 0
-
-
-def test_a_client_that_leaves_before_the_answer_ends_its_generation(endless):
+def test_a_client_that_leaves_before_the_answer_ends_its_generation(model):
     """Four completions run, and twelve wait."""
     options = {"max_tokens": -1, "n": 16, "extra_body": {"ignore_eos": True}}
-    hasty = openai.OpenAI(base_url=f"{endless.url}/v1", api_key="unused", max_retries=0, timeout=0.5)
-    with hasty, pytest.raises(openai.APITimeoutError):
-        hasty.completions.create(model="demo", prompt=PROMPT, **options)
-    wait_until(is_idle(endless))
+    with running(model, context_shift=True) as server:
+        hasty = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=0.5)
+        with hasty, pytest.raises(openai.APITimeoutError):
+            hasty.completions.create(model="demo", prompt=PROMPT, **options)
+        wait_until(lambda: model.engine.snapshot().n_running == model.engine.snapshot().n_waiting == 0)

@@ -134,12 +134,10 @@ def test_chats_and_properties_do_not_wait_for_schemas(model):
         tasks = [task for pool in (SCHEMAS, MEDIA, FILES) for task in await fill(pool)]
         try:
             chat = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2}
-            for path, body in (("/v1/chat/completions", chat), ("/props", None), ("/v1/completions", {"prompt": "a"})):
-                answer = await asyncio.to_thread(
-                    lambda path=path, body=body: (
-                        server.client.post(path, json={**body, "max_tokens": 2}) if body else server.client.get(path)
-                    )
-                )
+            few = {"prompt": "a", "max_tokens": 2}
+            for path, body in (("/v1/chat/completions", chat), ("/props", None), ("/v1/completions", few)):
+                method = "POST" if body else "GET"
+                answer = await asyncio.to_thread(server.client.request, method, path, json=body)
                 assert answer.status_code == 200, path
             metrics = (await asyncio.to_thread(server.client.get, "/metrics")).text
             assert 'pumice_pool_held{pool="schemas"} 3.0' in metrics
@@ -150,9 +148,6 @@ def test_chats_and_properties_do_not_wait_for_schemas(model):
 
     with running(model, metrics=True) as server:
         asyncio.run(ask(server.url))
-
-
-PACKAGE = Path(pumice_server.__file__).parent
 
 
 APART = {  # what no client waits for
@@ -167,7 +162,7 @@ APART = {  # what no client waits for
 def test_every_pool_is_in_the_table():
     """Nothing in the server waits outside of a pool."""
     found = set()
-    for path in PACKAGE.rglob("*.py"):
+    for path in Path(pumice_server.__file__).parent.rglob("*.py"):
         if path.name == "pools.py" or "batch" in path.parts:  # `pumice batch` has no clients
             continue
         calls = re.findall(r"\b(\w+)(?:\(|=)", path.read_text())

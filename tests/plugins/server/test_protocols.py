@@ -64,8 +64,7 @@ def test_the_protocol_of_the_page_answers_streams_refuses_and_is_described(site,
         assert [part.get("finish_reason") for part in parts][-1] == "length"
         assert all("finish_reason" not in part for part in parts[:-1])
         wrong = client.post("/generate", json={"inputs": "a", "parameters": {"max_new_tokens": 0}})
-        assert wrong.status_code == 400
-        assert wrong.json().keys() == {"error", "error_type"}
+        assert (wrong.status_code, wrong.json().keys()) == (400, {"error", "error_type"})
         assert "max_new_tokens" in wrong.json()["error"]
         assert client.post("/v1/completions", json={"prompt": 5, "max_tokens": "a"}).json()["error"].keys() > {"type"}
         described = client.get("/openapi.json").json()

@@ -12,41 +12,33 @@ openai = Late("openai")
 COMPLETE = {"prompt": "Once", "max_tokens": 8, "ignore_eos": True}
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_requests_come_back_evenly():
-    clock = Clock()
-    rates = RateLimits(60, 0, clock)
+    now = 0.0
+    rates = RateLimits(60, 0, lambda: now)
     for _ in range(60):
         rates.begin("a")
     with pytest.raises(HTTPException, match="more than 60 requests per minute: try again in 1 s") as caught:
         rates.begin("a")
     assert caught.value.headers["Retry-After"] == "1"
     rates.begin("b")
-    clock.now = 2.5
+    now = 2.5
     for _ in range(2):
         rates.begin("a")
     with pytest.raises(HTTPException):
         rates.begin("a")
-    clock.now = 1e6
+    now = 1e6
     assert rates.headers("a")["x-ratelimit-remaining-requests"] == "60"
 
 
 def test_tokens_are_owed():
-    clock = Clock()
-    rates = RateLimits(0, 600, clock)
+    now = 0.0
+    rates = RateLimits(0, 600, lambda: now)
     rates.begin("a")
     rates.end("a", 900)
     assert rates.headers("a")["x-ratelimit-remaining-tokens"] == "0"
     with pytest.raises(HTTPException, match="more than 600 tokens per minute: try again in 31 s"):
         rates.begin("a")
-    clock.now = 31
+    now = 31.0
     rates.begin("a")
 
 
@@ -54,14 +46,13 @@ def test_clients_are_told(model):
     with running(model, keys=["one", "two"], max_requests=2, max_tokens_per_minute=1000) as server:
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="one", max_retries=0)
         raw = client.completions.with_raw_response.create(model="demo", prompt="Once", max_tokens=8)
-        assert raw.headers["x-ratelimit-limit-requests"] == "2"
-        assert raw.headers["x-ratelimit-remaining-requests"] == "1"
+        assert [raw.headers[f"x-ratelimit-{name}-requests"] for name in ("limit", "remaining")] == ["2", "1"]
         client.completions.create(model="demo", prompt="Once", max_tokens=8)
         with pytest.raises(openai.RateLimitError, match="more than 2 requests per minute") as caught:
             client.completions.create(model="demo", prompt="Once", max_tokens=8)
         assert 1 <= int(caught.value.response.headers["Retry-After"]) <= 30
-        other = server.client.post("/v1/completions", json=COMPLETE, headers={"X-Api-Key": "two"})
-        assert other.status_code == 200
+        other = {"X-Api-Key": "two"}
+        assert server.client.post("/v1/completions", json=COMPLETE, headers=other).status_code == 200
         assert server.client.get("/v1/models", headers={"X-Api-Key": "one"}).status_code == 200
 
 

@@ -108,27 +108,19 @@ def test_the_oldest_are_forgotten():
 def test_items_of_another_key_are_not_found():
     store = ResponseStore()
     store.keep("r1", Kept.of("me", [], {"output": [{"id": "i1", "type": "message"}]}, ["i1"]))
-    assert store.with_items([{"id": "i1"}, {"role": "user"}], "me") == [
-        {"id": "i1", "type": "message"},
-        {"role": "user"},
-    ]
+    found = store.with_items([{"id": "i1"}, {"role": "user"}], "me")
+    assert found == [{"id": "i1", "type": "message"}, {"role": "user"}]
     for owner, id in (("you", "i1"), ("me", "i2"), ("me", 7)):
         with pytest.raises(Exception, match=r"input\[0\]\.id: no item"):
             store.with_items([{"type": "item_reference", "id": id}], owner)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-        {"role": "assistant", "content": None, "refusal": "No."},
-    ],
-)
-def test_refusals_are_texts_of_the_assistant(server, message):
-    def rendered(answer):
-        return server.client.post("/apply-template", json={"messages": [*CHAT, answer, *CHAT]}).json()
+def test_refusals_are_texts_of_the_assistant(server):
+    def rendered(**answer):
+        chat = [*CHAT, {"role": "assistant", **answer}, *CHAT]
+        return server.client.post("/apply-template", json={"messages": chat}).json()
 
-    assert rendered(message) == rendered({"role": "assistant", "content": "No."})
-    if message["content"]:
-        given = {"input": [*CHAT, message, *CHAT], "max_output_tokens": 1}
-        assert server.client.post("/v1/responses", json=given).status_code == 200
+    content = [{"type": "refusal", "refusal": "No."}]
+    assert rendered(content=content) == rendered(content=None, refusal="No.") == rendered(content="No.")
+    given = {"input": [*CHAT, {"role": "assistant", "content": content}, *CHAT], "max_output_tokens": 1}
+    assert server.client.post("/v1/responses", json=given).status_code == 200

@@ -4,11 +4,8 @@ import re
 
 import pytest
 
-from imported_late import Late
 from pumice_server.application import operations
 from pumice_server.endpoints.reference import HEADERS
-
-jsonschema = Late("jsonschema")
 
 
 @pytest.fixture(scope="module")
@@ -17,17 +14,10 @@ def document(server):
 
 
 def test_every_endpoint_is_described(document):
-    expected = {
-        (operation.method.lower(), path.replace(":path}", "}"))
-        for operation in operations()
-        for path in operation.paths
-    }
-    described = {
-        (method, path): each for path, methods in document["paths"].items() for method, each in methods.items()
-    }
-    assert set(described) == expected
-    without = [key for key, operation in described.items() if not operation["summary"].endswith(".")]
-    assert without == []
+    expected = {(each.method.lower(), path.replace(":path}", "}")) for each in operations() for path in each.paths}
+    paths = document["paths"]
+    assert {(method, path) for path in paths for method in paths[path]} == expected
+    assert [path for method, path in expected if not paths[path][method]["summary"].endswith(".")] == []
 
 
 def test_the_page_has_all_and_loads_nothing(server, document):

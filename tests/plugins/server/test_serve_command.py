@@ -8,8 +8,8 @@ import signal
 import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -63,16 +63,12 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         assert httpx2.get(f"{url}/v1/models", timeout=PATIENCE).json()["data"][0]["id"] == "one"
         assert "one, two" in httpx2.get(url, timeout=PATIENCE).text
         body = {"prompt": "Once", "max_tokens": 200, "ignore_eos": True}
-        answers = []
-        thread = threading.Thread(
-            target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=body, timeout=PATIENCE))
-        )
-        thread.start()
-        slots = partial(httpx2.get, f"{url}/slots", timeout=PATIENCE)
-        wait_until(lambda: answers or any(slot["is_processing"] for slot in slots().json()))
-        process.send_signal(signal.SIGTERM)
-        thread.join()
-        assert answers[0].json()["usage"]["completion_tokens"] == 200
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(httpx2.post, f"{url}/v1/completions", json=body, timeout=PATIENCE)
+            slots = partial(httpx2.get, f"{url}/slots", timeout=PATIENCE)
+            wait_until(lambda: answer.done() or any(slot["is_processing"] for slot in slots().json()))
+            process.send_signal(signal.SIGTERM)
+            assert answer.result().json()["usage"]["completion_tokens"] == 200
         assert process.wait(timeout=PATIENCE) == 0
         assert "ResourceWarning" not in process.stderr.read()
 
@@ -111,10 +107,7 @@ def test_a_second_signal_stops_the_server_at_once():
         (["--ssl-key-file", "x"], "TLS needs both"),
         (["--ssl-key-file", __file__, "--ssl-cert-file", __file__], "are not a key and its certificates in PEM"),
         (["--models-preset", sys.executable], "not UTF-8: byte"),
-        (
-            ["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"],
-            "--ssl-key-file: there is no file /nowhere",
-        ),
+        (["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere"], "--ssl-key-file: there is no file /nowhere"),
         (["--cors-origin", "example.org"], "expected https://NAME, localhost, or * for all, not 'example.org'"),
         (["--slot-save-path", "/absent/a"], "--slot-save-path: there is no folder /absent/a; create it first"),
         (["--conversations", "/absent/a.db"], "--conversations: there is no folder /absent; create it first"),
@@ -134,15 +127,9 @@ def test_a_second_signal_stops_the_server_at_once():
         (["--api-key-file", "/nowhere"], "--api-key-file: cannot read /nowhere: No such file"),
         (["--api-key-file", sys.executable], "not UTF-8: byte"),
         (["--api-key-file", "/dev/zero"], "more than 16777216 characters"),
-        (
-            ["--host", "192.0.2.1", "--insecure"],
-            "cannot listen on 192.0.2.1:8080: Cannot assign requested address; --host",
-        ),
+        (["--host", "192.0.2.1", "--insecure"], "cannot listen on 192.0.2.1:8080: Cannot assign requested address; -"),
         (["--host", "no.invalid", "--insecure"], "cannot listen on no.invalid:8080: Name or service not known; --host"),
-        (
-            ["--host", "/run/pumice.sock"],
-            "--host must be an address, or several separated by commas; a reverse proxy can add UNIX sockets",
-        ),
+        (["--host", "/run/pumice.sock"], "--host must be an address, or several separated by commas; a reverse proxy"),
         (["--host", "127.0.0.1,0.0.0.0"], "admits other machines"),
         (["absent.gguf", "--port", "0"], "absent.gguf"),
         (["--backend", "absent", "--port", "0"], "absent"),
@@ -237,9 +224,8 @@ def test_every_option_of_llama_server_is_taken_left_out_or_refused():
     translated = {name: translation.n_values for name, translation in OPTIONS.translations.items()}
     taken = {**ours, **OPTIONS.ignored, **translated, "-h": 0, "--help": 0}
     assert len(theirs) > 400
-    assert {name: taken.get(name) for name in theirs if name not in OPTIONS.refused} == {
-        name: count for name, count in theirs.items() if name not in OPTIONS.refused
-    }
+    counted = theirs.keys() - {*OPTIONS.refused}
+    assert {name: taken.get(name) for name in counted} == {name: theirs[name] for name in counted}
     assert len(ours) + len(OPTIONS.ignored) + len(OPTIONS.refused) == len({*ours, *OPTIONS.ignored, *OPTIONS.refused})
 
 
@@ -247,16 +233,9 @@ def test_defaults_of_sampling_and_chats():
     line = "-s 7 --temperature 0.5 --top-nsigma 2 --samplers top_k;temperature --dry-sequence-breaker none --ignore-eos"
     line += ' -rea off --reasoning-budget 5 --chat-template-kwargs {"a":1}'
     options = command.make_context("serve", line.split()).params
-    assert take_sampling(options) == {
-        "samplers": ["logit_bias", "top_k", "temperature", "greedy", "mirostat", "dist"],
-        "sampling": {
-            "seed": 7,
-            "temperature": 0.5,
-            "top_n_sigma": 2.0,
-            "dry_sequence_breakers": [],
-            "ignore_eos": True,
-        },
-    }
+    sampling = {"seed": 7, "temperature": 0.5, "top_n_sigma": 2.0, "dry_sequence_breakers": [], "ignore_eos": True}
+    samplers = ["logit_bias", "top_k", "temperature", "greedy", "mirostat", "dist"]
+    assert take_sampling(options) == {"samplers": samplers, "sampling": sampling}
     assert take_chat(options) == {"reasoning": False, "reasoning_budget": 5, "template_variables": {"a": 1}}
 
 
@@ -294,17 +273,8 @@ def test_requests_as_lines_of_json():
         assert (left["path"], left["status"], left["left"]) == ("/models/sse", 200, True)
         process.send_signal(signal.SIGHUP)
         assert "no --api-key-file to read again" in next(process.stderr)
-    assert {
-        name: line[name] for name in ("id", "address", "method", "path", "status", "generated_tokens", "level")
-    } == {
-        "id": "mine",
-        "address": "127.0.0.1",
-        "method": "POST",
-        "path": "/v1/completions",
-        "status": 200,
-        "generated_tokens": 5,
-        "level": "info",
-    }
+    told = {"id": "mine", "address": "127.0.0.1", "method": "POST", "path": "/v1/completions", "status": 200}
+    assert line.items() >= (told | {"generated_tokens": 5, "level": "info"}).items()
     assert line["ms"] > line["first_token_ms"] > 0
 
 

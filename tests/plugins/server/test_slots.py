@@ -82,9 +82,8 @@ def test_slots_that_cannot_be_restored(saving):
 
 
 def test_wrong_slots_and_actions(saving, server):
-    assert act(saving[0], "dance").status_code == 400
-    assert act(saving[0], "erase", slot="99").status_code == 400
-    assert act(saving[0], "erase", slot="-1").status_code == 400
+    for action, slot in (("dance", "1"), ("erase", "99"), ("erase", "-1")):
+        assert act(saving[0], action, slot).status_code == 400
     assert act(server, "save", filename="x").status_code == 501
 
 
@@ -146,32 +145,28 @@ def test_a_slot_does_not_replace_a_folder(saving):
     server, folder = saving
     (folder / "talks").mkdir()
     response = act(server, "save", filename="talks")
-    assert response.status_code == 400
-    assert response.json()["error"]["message"] == "talks is a folder; choose another filename for the slot"
+    message = "talks is a folder; choose another filename for the slot"
+    assert (response.status_code, response.json()["error"]["message"]) == (400, message)
     assert not [path for path in folder.iterdir() if path.name.startswith(".talks")]
+
+
+def full(*arguments):
+    raise OSError(28, "No space left on device")
 
 
 def test_a_slot_that_cannot_be_saved_leaves_what_was(saving, monkeypatch):
     server, folder = saving
     assert act(server, "save", filename="kept").status_code == 200
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
-
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr("pumice_server.protocols.llama_server.slots.os.replace", full)
     response = act(server, "save", filename="kept")
-    assert (response.status_code, response.json()["error"]["message"]) == (
-        507, "kept cannot be kept: No space left on device",
-    )  # fmt: skip
+    message = "kept cannot be kept: No space left on device"
+    assert (response.status_code, response.json()["error"]["message"]) == (507, message)
     after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
     assert after == before
 
 
 def test_a_slot_whose_cache_finds_the_disk_full_is_an_error(tmp_path, monkeypatch, caplog):
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr("pumice.cache_tiers.disk.write_file", full)
     options = {"n_ctx": 256, "cache_saved": str(tmp_path / ".cache"), "config": {"chat_template": "plain"}}
     with pumice.load(**options) as model, running(model, slot_folder=tmp_path) as server:

@@ -93,30 +93,6 @@ def write_adapter_of(path, adapter):
     return write_adapter(adapter, tiny, ["blk.0.attn_q.weight", "blk.0.attn_v.weight"], seed=1)
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"from_": "first", "adapters": {"a.gguf": "tiny"}}, "^a.gguf: neither a LoRA adapter nor a control vector "),
-        ({"from_": "first", "adapters": {"a.gguf": "noise"}}, "^a.gguf: neither a LoRA adapter nor a control vector "),
-        ({"files": {"m.gguf": "lora"}}, "^m.gguf: not a model, but of the type 'adapter' "),
-    ],
-)
-def test_files_of_the_wrong_kind(path, folder, tmp_path, files, message):
-    (noise := tmp_path / "noise.gguf").write_bytes(b"noise" * 100)
-    lora = write_adapter_of(path, tmp_path / "lora.gguf")
-    spec = ModelSpec(["first"], str(path), OPTIONS)
-    with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
-        client = ollama.Client(host=server.url)
-        uploaded = {file.stem: client.create_blob(file) for file in (path, noise, lora)}
-        named = {
-            key: {name: uploaded[file] for name, file in value.items()} if isinstance(value, dict) else value
-            for key, value in files.items()
-        }
-        with pytest.raises(ollama.ResponseError, match=message) as error:
-            client.create("own", **named)
-        assert error.value.status_code == 400
-
-
 def test_files_outlive_the_server_and_models_do_not(path, folder):
     spec = ModelSpec(["first"], str(path), OPTIONS)
     for _ in range(2):
@@ -165,6 +141,9 @@ def test_uploads_are_checked_and_bounded(model, folder, monkeypatch):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
+        ({"a.gguf": "tiny"}, "^a.gguf: neither a LoRA adapter nor a control vector "),  # as an adapter
+        ({"a.gguf": "noise"}, "^a.gguf: neither a LoRA adapter nor a control vector "),
+        ({"m.gguf": "lora"}, "^m.gguf: not a model, but of the type 'adapter' "),
         ({}, "from must name"),
         ({"../x.gguf": "tiny"}, "must be the name of a file"),
         ({".gguf": "tiny"}, "must be the name of a file"),
@@ -182,10 +161,11 @@ def test_wrong_files_of_a_model(path, folder, files, message):
     with serving(spec, uploads=folder, upload_bytes=1 << 20) as server:
         client = ollama.Client(host=server.url)
         (noise := path.with_name("noise.gguf")).write_bytes(b"noise" * 100)
-        damaged = with_wrong_types(path)
-        uploaded = {file.stem: client.create_blob(file) for file in (path, noise, damaged)}
+        made = with_wrong_types(path), write_adapter_of(path, path.with_name("lora.gguf"))
+        uploaded = {file.stem: client.create_blob(file) for file in (path, noise, *made)}
+        given = {name: uploaded.get(file, file) for name, file in files.items()}
         with pytest.raises(ollama.ResponseError, match=message) as error:
-            client.create("own", files={name: uploaded.get(file, file) for name, file in files.items()})
+            client.create("own", **({"from_": "first", "adapters": given} if "LoRA" in message else {"files": given}))
         assert error.value.status_code == 400
         assert list((folder / "models").glob("*/*")) == []
         for _ in range(2):  # a refusal removes no upload

@@ -1,4 +1,4 @@
-"""Speech by Pocket TTS over HTTP, with OpenAI's client; and models that do not speak."""
+"""Speech by Pocket TTS and Qwen3-TTS over HTTP, with OpenAI's client; and models that do not speak."""
 
 import io
 import json
@@ -9,12 +9,10 @@ import pytest
 
 import pocket_models as tiny
 import pumice
-from imported_late import Late
+import qwen_speech_models
 from pumice.media.audio import VOICE_RATE, read_voice
 from pumice.plugin.unstable import ModelSpec
 from server_thread import serving
-
-openai = Late("openai")
 
 TEXT = "hello there. " * 5
 
@@ -22,7 +20,11 @@ TEXT = "hello there. " * 5
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pocket")
-    return {name: tiny.write_converted(folder / name, bias) for name, bias in (("ends", 40.0), ("endless", -40.0))}
+    (folder / "qwen").mkdir()
+    return {
+        "ends": tiny.write_converted(folder / "ends", 40.0),
+        "qwen": qwen_speech_models.write_converted(folder / "qwen"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +38,7 @@ def server(paths, tmp_path_factory):
         yield server
 
 
-def test_the_official_client_streams_a_speech(server, paths, tmp_path):
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+def test_the_official_client_streams_a_speech(client, paths):
     options = {"model": "ends", "voice": "anna", "response_format": "pcm", "extra_body": {"seed": 3}}
     parts = []
     with client.audio.speech.with_streaming_response.create(input=TEXT, **options) as streamed:
@@ -51,6 +52,16 @@ def test_the_official_client_streams_a_speech(server, paths, tmp_path):
     whole = client.audio.speech.create(input="hello", model="ends", voice="default", response_format="wav")
     with wave.open(io.BytesIO(whole.content)) as file:
         assert file.getframerate() == VOICE_RATE
+
+
+def test_a_speech_in_a_language(client, paths):
+    more = {"seed": 3, "language": "english", "max_seconds": 0.4}
+    options = {"model": "qwen", "voice": "default", "response_format": "pcm", "extra_body": more}
+    heard = np.frombuffer(client.audio.speech.create(input="hello", **options).content, "<i2") / 32767
+    with pumice.load(paths["qwen"], backend="numpy") as model:
+        sound = model.speech.speak("hello", **more)
+    np.testing.assert_allclose(heard, sound.source, atol=1e-3)
+    assert len(heard) == 5 * 1920  # frames
 
 
 def test_events_have_the_tokens(server):
@@ -70,6 +81,7 @@ def test_events_have_the_tokens(server):
         ({"input": "?!"}, "the text has no words"),
         ({"voice": "../anna"}, "there is no voice '../anna'; served: default, anna"),
         ({"speed": 2}, "speed"),
+        ({"model": "qwen", "language": "klingon"}, "does not know 'klingon'"),
     ],
 )
 def test_unspeakable_input_is_one_error(server, fields, problem):
