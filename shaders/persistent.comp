@@ -27,36 +27,15 @@
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 
-// Variants for some types of matrices (OPEN) have sizes as specialization constants, and products by tools/token_products.py.
-// Those with experts (WITH_EXPERTS) have sizes as macros, and products of persistent_experts.glsl; FFN is the width of all experts
-// of a token. Those for any experts (GENERAL) have the products of persistent_general.glsl. Weights may lie in any number of
-// buffers, and are found by address.
-#if defined(GENERAL)
-#include "persistent_general_constants.glsl"
-#else
+// Each variant is for some types of matrices: sizes are specialization constants, and products are those of
+// tools/token_products.py. With experts (WITH_EXPERTS), FFN is the width of all experts of a token. Weights may lie in any number
+// of buffers, and are found by address.
 layout(local_size_x = THREADS) in;
-#ifdef OPEN
-#include "persistent_open_constants.glsl"
-#else
-layout(constant_id = 4) const uint LAYERS = 2u;
-layout(constant_id = 10) const uint VOCAB = 256u;
-#endif
-#endif
-#ifndef OPEN
-const bool POST_NORMS = false;
-const float SOFT_CAP = 0.0, LOGIT_CAP = 0.0;
-const uint WINDOW = 0u;
-#endif
+#include "persistent_constants.glsl"
 
-// On software devices (SOFTWARE) all subgroups enter a loop, and units of experts are loops, which their compilers need.
-#if defined(SOFTWARE) && defined(WITH_EXPERTS)
-#define EACH_UNIT [[dont_unroll]]
-#else
-#define EACH_UNIT [[unroll]]
-#endif
-#if defined(SOFTWARE)
+#if defined(SOFTWARE) // all subgroups enter a loop
 #define WITH_OTHERS true
-#elif !defined(GENERAL)
+#else
 #define WITH_OTHERS false
 #endif
 
@@ -120,11 +99,6 @@ layout(push_constant) uniform Push {
 const uint WARPS = THREADS / LANES;
 const uint QUERY = HEADS * DIM, KEY = KV_HEADS * DIM;
 const uint BLOCKS_X = WIDTH / 32u, BLOCKS_O = QUERY / 32u, BLOCKS_D = FFN / 32u; // blocks of a row
-#ifdef GENERAL // rows of a workgroup come in fours; the last workgroups may have less rows, or none
-const uint CHUNKS_X = CEIL(BLOCKS_X, LANES), CHUNKS_O = CEIL(BLOCKS_O, LANES);
-const uint OF_Q = 4u * CEIL(QUERY / 4u, GROUPS), OF_K = 4u * CEIL(KEY / 4u, GROUPS), OF_X = 4u * CEIL(WIDTH / 4u, GROUPS);
-const uint OF_G = 16u * CEIL(CEIL(FFN, 16u), GROUPS), OF_L = CEIL(VOCAB, GROUPS), ROWS_Q = OF_Q + 2u * OF_K;
-#else
 const uint SLOTS_X = WARPS / CHUNKS_X, SLOTS_O = WARPS / CHUNKS_O, SLOTS_D = WARPS / CHUNKS_D;
 const uint OF_L = CEIL(VOCAB, GROUPS);
 const uint N_Q = CEIL(OF_Q, SLOTS_X), N_K = CEIL(OF_K, SLOTS_X), N_O = CEIL(OF_X, SLOTS_O); // units of a subgroup
@@ -132,7 +106,6 @@ const uint N_G = CEIL(OF_G, SLOTS_X), N_D = CEIL(OF_X, SLOTS_D), N_L = CEIL(OF_L
 const uint U_K = N_Q, U_V = U_K + N_K, U_O = U_V + N_K, U_G = U_O + N_O, U_U = U_G + N_G, U_D = U_U + N_G;
 const uint UNITS = U_D + N_D;
 const uint ROWS_Q = OF_Q + 2u * OF_K, ROWS_G = 2u * OF_G;
-#endif
 
 // --- regions of `act`: words of eight bytes of data
 
@@ -144,13 +117,8 @@ const uint MERGED = DEEP_PARTS > 1u ? QUERY / 4u : 0u; // words
 const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + MOST_PARTS * QUERY / 4u;
 const uint ACT_M = ACT_S + MOST_PARTS * HEADS, ACT_R = ACT_M + MERGED;
 const uint ACT_F = ACT_R + WIDTH / 4u, ACT_L = ACT_F + FFN / 8u + FFN / 16u;
-#ifdef OPEN
-const uint EXPERTS = 0u;
-#endif
 const uint ACT_LAYER = ACT_L + EXPERTS, TABLE_ROW = EXPERTS > 0u ? 9u : 8u; // numbers of a layer in the table
-#if defined(GENERAL) || defined(OPEN)
 const uint BIASES_AT = (2u * LAYERS + 1u) * WIDTH + (WITH_HEAD_NORMS ? 2u * LAYERS * DIM : 0u); // in `norms`, behind norms
-#endif
 #ifdef SEVERAL
 const uint ACT_TOKEN = LAYERS * ACT_LAYER + WIDTH / 4u; // words of a token
 const uint ACT_PROBE = TOKENS * ACT_TOKEN;
@@ -166,25 +134,15 @@ const uint BLOCKS_TOKEN = MOST_XO / 32u, MOST_X = TOKENS * BLOCKS_TOKEN;
 #else
 const uint MOST_XO = LARGER(WIDTH, QUERY), MOST_X = LARGER(MOST_XO, FFN) / 32u;
 #endif
-#ifdef GENERAL
-const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = 2u * OF_G + 1u, STRIDE_X = OF_X + 1u;
-#else
 const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = ROWS_G + 1u, STRIDE_L = OF_L + 1u, STRIDE_X = OF_X + 1u;
 const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G);
 const uint PARTIAL_X = LARGER(PARTIAL_QG * CHUNKS_X, STRIDE_L * CHUNKS_L);
-#endif
 const uint OCTETS = DIM / 8u, ROWS = LARGER(LANES / OCTETS, 1u); // of a position; positions of a subgroup at a time
 const uint TOGETHER = SHARE < ROWS ? SHARE : ROWS; // heads whose sums over the subgroups are made at a time
 const uint STRIDE_H = 9u * OCTETS; // of a head there, whose octets lie in different banks
-#ifndef GENERAL
 const uint PARTIAL_OD = LARGER(CHUNKS_O, CHUNKS_D) * STRIDE_X;
-#endif
 const uint PARTIAL_H = WARPS * (SHARE > 1u ? TOGETHER * STRIDE_H : DIM);
-#ifdef GENERAL
-const uint PARTIAL_QG = LARGER(SPLIT_Q * STRIDE_Q, SPLIT_G * STRIDE_G);
-const uint PARTIAL_OD = LARGER(SPLIT_O, SPLIT_D) * STRIDE_X;
-const uint PARTIAL_X = LARGER(PARTIAL_QG, OF_L), PARTIAL_ODH = LARGER(PARTIAL_OD, PARTIAL_H), PARTIAL = LARGER(PARTIAL_X, PARTIAL_ODH);
-#elif defined(SEVERAL)
+#ifdef SEVERAL
 const uint OF_STEP = SLOTS_X * AHEAD, PARTIAL_STEP = OF_STEP * CHUNKS_X; // rows of the output at a time; their parts
 const uint PARTIAL_QGX = LARGER(STRIDE_Q, STRIDE_G) * CHUNKS_X, PARTIAL_QGO = LARGER(PARTIAL_QGX, PARTIAL_OD);
 const uint PARTIAL_TOKEN = LARGER(PARTIAL_QGO, 2u * PARTIAL_STEP), PARTIAL = LARGER(TOKENS * PARTIAL_TOKEN, PARTIAL_H);
@@ -201,9 +159,7 @@ shared float squares[TOKENS * WARPS];
 #else
 #define FIRST_QUERY 2u
 shared float squares[WARPS];
-#ifdef OPEN
 shared float post_squares[WARPS];
-#endif
 shared uvec2 bests[WARPS];
 #endif
 shared vec2 states[WARPS * SHARE]; // highest score and sum of weights
@@ -211,7 +167,7 @@ shared float heads[(FIRST_QUERY + SHARE) * DIM]; // key and value of a head (of 
 
 uint tid, wg, warp, lane, epoch;
 uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
-#if defined(OPEN) && !defined(SEVERAL) // with a WINDOW some layers attend to the last WINDOW positions, by a block table, a cache and angles of their own
+#ifndef SEVERAL // with a WINDOW some layers attend to the last WINDOW positions, by a block table, a cache and angles of their own
 uint window_table, window_v_cache;
 uint oldest = 0u, from_table, from_v_cache, from_turns; // of this layer
 #define OLDEST (WINDOW > 0u ? oldest : 0u) +
@@ -330,27 +286,14 @@ void keep(bool really, uint e, vec4 v) {
     if (really && word == 0u) scales[BLOCK_OF e / 8u] = vec4(size, other, size * float(sum), other * float(other_sum));
 }
 
-// --- units of weights
-
 // Types of matrices.
 const uint Q4_0 = 0u, Q4_K = 1u, Q6_K = 2u, Q5_K = 3u, Q3_K = 4u;
-const uint SIX = 0x80000000u, SECOND = 0x40000000u, PLACE = 0x0fffffffu; // flags of a place, which counts 16 bytes
 
 // --- products
 
 uvec4 x_low, x_high; // this lane's block of x
 vec4 x_scales;
 
-#ifdef WITH_EXPERTS
-void take_x(uint chunk) {
-    const uint b = chunk * LANES + lane;
-    x_low = codes[b];
-    x_high = codes[MOST_X + b];
-    x_scales = scales[b];
-}
-#endif
-
-#ifdef OPEN
 // Takes x of one of the chunks of so many blocks. Lanes behind its blocks multiply with zeros.
 void take_narrow(uint chunk, uint chunks, uint blocks) {
     const uint n = CEIL(blocks, chunks), at = chunk * n + lane, b = BLOCK_OF min(at, blocks - 1u);
@@ -358,7 +301,6 @@ void take_narrow(uint chunk, uint chunks, uint blocks) {
     x_high = codes[MOST_X + b];
     x_scales = lane < n && at < blocks ? scales[b] : vec4(0.0);
 }
-#endif
 
 #ifdef HAS_Q8_0
 float product_q8_0(uvec4 low, uvec4 high, uint scale) {
@@ -407,29 +349,6 @@ float product(uint type, uvec4 low, uvec2 high, uint half_scale, uint super) {
     return unpackHalf2x16(half_scale).x * (all - 8.0 * sums);
 }
 
-#ifdef WITH_EXPERTS
-float sums[8];
-
-// The sums over all lanes of `count` values, a power of two up to 8: value i is left in lanes i * (LANES / count) on.
-void sum_lanes(uint count) {
-    uint mask = LANES / 2u;
-    [[unroll]] for (uint h = 4u; h > 0u; h /= 2u) {
-        if (h >= count) continue;
-        [[unroll]] for (uint i = 0u; i < h; i++) {
-            const bool up = (lane & mask) != 0u;
-            const float kept = up ? sums[i + h] : sums[i], gone = up ? sums[i] : sums[i + h];
-            sums[i] = kept + subgroupShuffleXor(gone, mask);
-        }
-        mask /= 2u;
-    }
-    [[unroll]] for (uint h = 16u; h > 0u; h /= 2u) {
-        if (h <= mask) sums[0] += subgroupShuffleXor(sums[0], h);
-    }
-}
-
-uint batch_of(uint left) { return left > 4u ? 8u : left > 2u ? 4u : left; }
-#endif
-
 #ifdef SEVERAL // persistent_tokens.glsl
 uint n_outputs; // rows of logits
 void take_x_of(uint t, uint chunk, uint chunks, uint blocks, bool is_gated);
@@ -437,11 +356,10 @@ void give_logits(uint first, uint which);
 void take_heads(uint region, uint first_head, uint n, uint kv);
 #endif
 
-#if defined(GENERAL)
-#include "persistent_general.glsl"
-#elif defined(WITH_EXPERTS)
+#ifdef WITH_EXPERTS
 #include "persistent_experts.glsl"
-#elif defined(SEVERAL)
+#endif
+#ifdef SEVERAL
 #include "persistent_token_units.glsl"
 #else
 #include "persistent_units.glsl"
@@ -465,7 +383,6 @@ float norm_factor() {
 
 const uint READS_X = CEIL(WIDTH / 4u, THREADS);
 
-#ifdef OPEN
 const uint POST_NORMS_AT = BIASES_AT; // no model has both
 vec4 stream[READS_X]; // x as it passes, to which each workgroup adds the normed results of blocks
 
@@ -487,12 +404,11 @@ void add_normed(uint norm) {
         stream[k] += factor * halves_of(seen[k]) * norms[(norms_at + POST_NORMS_AT) / 4u + norm * (WIDTH / 4u) + e];
     }
 }
-#endif
 
 // Keeps x times a norm's weights; its factor follows from the squares.
 void take_normed(uint layer, uint region, uint norm) {
     float sum = 0.0;
-#ifndef OPEN
+#ifdef WITH_EXPERTS
     const bool routes = (norm & 1u) != 0u;
     if (routes) begin_routing(layer);
 #endif
@@ -503,9 +419,7 @@ void take_normed(uint layer, uint region, uint norm) {
     before_polls();
     if (region != 0u) {
         POLL(READS_X, region + min(k * THREADS + tid, WIDTH / 4u - 1u))
-#ifdef OPEN
         if (POST_NORMS) add_normed(norm - 1u);
-#endif
     }
     [[unroll]] for (uint k = 0u; k < READS_X; k++) {
         const uint e = k * THREADS + tid;
@@ -516,19 +430,17 @@ void take_normed(uint layer, uint region, uint norm) {
             const uint at = x_at + 4u * e;
             v = SHRINK * vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
         }
-#ifdef OPEN
         if (POST_NORMS && region == 0u) stream[k] = v;
         else if (POST_NORMS && real) v = stream[k];
-#endif
         sum += dot(v, v);
         keep(real, e, v * weights[k]);
-#ifndef OPEN
+#ifdef WITH_EXPERTS
         if (routes && real) route(k, v * weights[k]);
 #endif
     }
     sum = subgroupAdd(sum);
     if (subgroupElect()) squares[warp] = sum;
-#ifndef OPEN
+#ifdef WITH_EXPERTS
     if (routes) sum_routed();
 #endif
 }
@@ -634,13 +546,6 @@ vec4 octet_half(uvec4 v, uint i) {
 
 vec4 head_four(uint at) { return vec4(heads[at], heads[at + 1u], heads[at + 2u], heads[at + 3u]); }
 
-#if defined(GENERAL) || defined(OPEN)
-#define HEAD_NORMS
-#define IF_HEAD_NORMS if (WITH_HEAD_NORMS)
-#else
-#define IF_HEAD_NORMS
-#endif
-#ifdef HEAD_NORMS
 const uint PER_LANE = CEIL(DIM, LANES);
 uint head_norms; // of this layer
 
@@ -649,7 +554,6 @@ float head_norm(bool of_key, uint i) {
     const uint at = head_norms + (of_key ? DIM : 0u) + i;
     return norms[at / 4u][at & 3u];
 }
-#endif
 
 #define ANGLE(POSITION, PAIR) magnitude * turn(POSITION, turns[turns_at / 2u + FROM_TURNS PAIR])
 
@@ -678,13 +582,11 @@ uvec4 new_cell(uvec4 cached, uint p, uint from) {
 // Key and value of a head, and the queries of `n` heads from `first_head`, with norms and rotary positions.
 void take_heads(uint region, uint first_head, uint n, uint kv) {
     const uint fours = DIM / 4u;
-#ifdef HEAD_NORMS
     const uint vector = min(warp, 1u + n); // key, value, queries
     float weights[PER_LANE];
-    IF_HEAD_NORMS {
+    if (WITH_HEAD_NORMS) {
         [[unroll]] for (uint i = 0u; i < PER_LANE; i++) weights[i] = head_norm(vector == 0u, min(i * LANES + lane, DIM - 1u));
     }
-#endif
     before_polls();
     if (WITH_OTHERS || tid < (2u + n) * fours) {
         const uint e = min(tid, (2u + n) * fours - 1u), which = e / fours;
@@ -694,8 +596,7 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
         [[unroll]] for (uint c = 0u; c < 4u; c++) heads[4u * e + c] = v[c];
     }
     barrier();
-#ifdef HEAD_NORMS
-    IF_HEAD_NORMS if (WITH_OTHERS || warp < 2u + n) {
+    if (WITH_HEAD_NORMS && (WITH_OTHERS || warp < 2u + n)) {
         float values[PER_LANE], square = 0.0;
         [[unroll]] for (uint i = 0u; i < PER_LANE; i++) {
             values[i] = i * LANES + lane < DIM ? heads[vector * DIM + i * LANES + lane] : 0.0;
@@ -707,8 +608,7 @@ void take_heads(uint region, uint first_head, uint n, uint kv) {
             if (real) heads[vector * DIM + i * LANES + lane] = values[i] * factor * weights[i];
         }
     }
-    IF_HEAD_NORMS barrier();
-#endif
+    if (WITH_HEAD_NORMS) barrier();
     if (tid < (1u + n) * (n_rot / 2u)) {
         const uint pair = tid % (n_rot / 2u), which = tid / (n_rot / 2u), base = which == 0u ? 0u : (1u + which) * DIM;
         TURN(base, pair, position)
@@ -796,7 +696,7 @@ void attend(uint region, uint head, uint part, bool requested) {
     const uint d = tid;
     if (WITH_OTHERS || tid < CEIL(DIM, LANES) * LANES) { // whole subgroups
         float highest = -1e30, all = 0.0, v = 0.0;
-        EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w].x);
+        [[unroll]] for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w].x);
         for (uint w = 0u; w < WARPS; w++) {
             const float share = rescaled(states[w].x, highest);
             all += share * states[w].y;
@@ -922,7 +822,7 @@ void attend_together(uint region, uint team, uint part) {
         if (WITH_OTHERS || tid < CEIL(TOGETHER * DIM, LANES) * LANES) {
             const uint h = min(tid / DIM, TOGETHER - 1u), d = tid % DIM, head = first_head + from + h;
             float highest = -1e30, all = 0.0, v = 0.0;
-            EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w * SHARE + from + h].x);
+            [[unroll]] for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w * SHARE + from + h].x);
             for (uint w = 0u; w < WARPS; w++) {
                 const vec2 state = states[w * SHARE + from + h];
                 const float share = exp(state.x - highest);
@@ -993,44 +893,23 @@ void refresh(uint region) {
 #define TAKE_X(CHUNKS, BLOCKS)
 #define TAKE_ATTENDED take_all_attended
 #else
-#ifdef OPEN
 #define TAKE_X(CHUNKS, BLOCKS) take_narrow(warp % CHUNKS, CHUNKS, BLOCKS);
-#else
-#define TAKE_X(CHUNKS, BLOCKS) take_x(warp % CHUNKS);
-#endif
 #define TAKE_ATTENDED take_attended
 
 // --- results of products
 
-#if defined(GENERAL) || defined(OPEN)
 #define IS_OWN(ROW) ((ROW) < OF_X && wg * OF_X + (ROW) < WIDTH)
-#else
-#define IS_OWN(ROW) (ROW < OF_X)
-#endif
-#ifdef GENERAL
-#define CHUNKS_Q SPLIT_Q
-#define CHUNKS_G SPLIT_G
-#else
-#define CHUNKS_Q CHUNKS_X
-#define CHUNKS_G CHUNKS_X
-#endif
 
 void give_heads(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < ROWS_Q; first += THREADS) {
         const uint row = first + tid;
-#if defined(GENERAL) || defined(OPEN)
         bool real = row < ROWS_Q && wg * OF_Q + row < QUERY;
         if (row >= OF_Q) real = row < ROWS_Q && wg * OF_K + (row - OF_Q) % OF_K < KEY;
-#else
-        const bool real = row < ROWS_Q;
-#endif
-        float v = real ? row_sum(row, CHUNKS_Q, STRIDE_Q) * factor : 0.0;
+        float v = real ? row_sum(row, CHUNKS_X, STRIDE_Q) * factor : 0.0;
         uint to = wg * OF_Q + row;
         if (row >= OF_Q) to = QUERY + wg * OF_K + row - OF_Q;
         if (row >= OF_Q + OF_K) to = QUERY + KEY + wg * OF_K + row - OF_Q - OF_K;
-#if defined(GENERAL) || defined(OPEN)
         if (BIASES && real) v += norm_number(norms_at + BIASES_AT + here * (QUERY + 2u * KEY) + to);
-#endif
         give_four(real, v, region + ACT_Q + to / 4u);
     }
 }
@@ -1047,29 +926,20 @@ void give_residual(uint at, uint chunks) {
     }
 }
 
-#if defined(GENERAL) || defined(OPEN) // GELU by the tanh is x times a sigmoid, too
+// GELU by the tanh is x times a sigmoid, too
 #define SLOPE(V) (GELU ? 1.5957691216 * (V + 0.044715 * V * V * V) : V)
-#else
-#define SLOPE(V) V
-#endif
 
 void give_gated(uint region, float factor) {
     [[unroll]] for (uint first = 0u; first < OF_G / 4u; first += THREADS) {
         const uint four = first + tid;
-#if defined(GENERAL) || defined(OPEN)
         const bool real = four < OF_G / 4u && wg * OF_G + 4u * four < FFN;
-#else
-        const bool real = four < OF_G / 4u;
-#endif
         vec4 v = vec4(0.0);
         [[unroll]] for (uint c = 0u; c < 4u; c++) {
             if (!real) continue;
-            const float gate = row_sum(4u * four + c, CHUNKS_G, STRIDE_G) * factor;
-            v[c] = gate / (1.0 + exp(-SLOPE(gate))) * row_sum(OF_G + 4u * four + c, CHUNKS_G, STRIDE_G) * factor;
+            const float gate = row_sum(4u * four + c, CHUNKS_X, STRIDE_G) * factor;
+            v[c] = gate / (1.0 + exp(-SLOPE(gate))) * row_sum(OF_G + 4u * four + c, CHUNKS_X, STRIDE_G) * factor;
         }
-#ifdef GENERAL
-        if (real) v *= shares[(wg * OF_G + 4u * four) / EXPERT_FFN];
-#elif defined(WITH_EXPERTS)
+#ifdef WITH_EXPERTS
         if (real) v *= shares[(wg * OF_G + 4u * four) / OF_EXPERT];
 #endif
         const float size = scale_of(v);
@@ -1098,7 +968,7 @@ void probe_residency() {
 // True if this workgroup computes a part of a head of its own.
 bool has_part() { return !deep && GROUPS >= HEADS && wg / HEADS < min(n_used, PARTS); }
 
-// Computes this workgroup's part of attention, whose keys are requested before the products of queries if EARLY.
+// Computes this workgroup's part of attention, whose keys are requested before the products of queries.
 void attend_own(uint region) {
     const uint head = wg % HEADS, part = wg / HEADS;
     if (deep) {
@@ -1106,7 +976,6 @@ void attend_own(uint region) {
     } else if (GROUPS < HEADS) {
         for (uint h = wg; h < HEADS; h += GROUPS) attend(region, h, 0u, false);
     } else if (has_part()) {
-        if (!EARLY) request(head / (HEADS / KV_HEADS), part * per_part, true);
         attend(region, head, part, true);
     } else if (part < PARTS) {
         skip_part(region, head, part);
@@ -1139,11 +1008,7 @@ void store_logits(float factor) {
     for (uint first = 0u; first < OF_L; first += THREADS) {
         const uint row = first + tid, id = wg * OF_L + row;
         if (row < OF_L && id < VOCAB) {
-#ifdef GENERAL
-            const float v = partial[row] * factor;
-#else
             const float v = capped(row_sum(row, CHUNKS_L, STRIDE_L) * factor, LOGIT_CAP);
-#endif
             const uvec2 found = uvec2(key_of(floatBitsToUint(v)), id);
             y[y_at + id] = v;
             if (before(found, mine)) mine = found;
@@ -1168,7 +1033,7 @@ void store_logits(float factor) {
         }
 #endif
 
-#if defined(OPEN) && !defined(SEVERAL)
+#ifndef SEVERAL
 // Finds the positions that a layer attends to, and their places; `near`: the last WINDOW ones.
 void find_positions(bool near) {
     oldest = near && position >= WINDOW ? position - WINDOW + 1u : 0u;
@@ -1182,7 +1047,7 @@ void find_positions(bool near) {
 
 void find_cells(uint layer) {
     cells = addresses[places_at / 2u + TABLE_ROW * layer + 7u];
-#if defined(OPEN) && !defined(SEVERAL)
+#ifndef SEVERAL
     if (WINDOW == 0u) return;
     find_positions((cells.x & 1u) != 0u);
     cells.x &= ~1u;
@@ -1195,26 +1060,17 @@ void compute_layer(uint layer) {
     find_cells(layer);
     move_on();
     load_places(min(layer + 1u, LAYERS - 1u));
-#ifdef GENERAL
-    here = layer;
-#endif
-#ifdef HEAD_NORMS
     head_norms = norms_at + (2u * LAYERS + 1u) * WIDTH + 2u * layer * DIM;
-#endif
 #ifndef SEVERAL
-    if (EARLY && has_part()) request(wg % HEADS / (HEADS / KV_HEADS), wg / HEADS * per_part, true);
+    if (has_part()) request(wg % HEADS / (HEADS / KV_HEADS), wg / HEADS * per_part, true);
 #endif
 
     take_normed(layer, region, 2u * layer);
     barrier();
-#ifdef GENERAL
-    BOTH_STEPS(STEPS_Q + STEPS_K, load_qkv, multiply_qkv)
-#else
     TAKE_X(CHUNKS_X, BLOCKS_X)
     multiply_q(last);
     multiply_k(last);
     multiply_v(last);
-#endif
     float factor = norm_factor();
     barrier();
     give_heads(region, factor);
@@ -1224,83 +1080,46 @@ void compute_layer(uint layer) {
 #else
     attend_own(region);
 #endif
-#if defined(GENERAL)
-    begin_o(layer);
-#elif defined(WITH_EXPERTS)
-    load_o(layer);
-#endif
 
     TAKE_ATTENDED(region);
     barrier();
-#ifdef GENERAL
-    BOTH_STEPS(STEPS_O, load_o, multiply_o)
-    barrier();
-    give_residual(region + ACT_R, SPLIT_O);
-#else
     TAKE_X(CHUNKS_O, BLOCKS_O)
     multiply_o(last);
     barrier();
     give_residual(region + ACT_R, CHUNKS_O);
-#endif
 
     take_normed(layer, region + ACT_R, 2u * layer + 1u);
     barrier();
-#if defined(GENERAL)
+#ifdef WITH_EXPERTS
     factor = norm_factor();
     give_routed(region, factor);
     take_routed(region);
-    begin_gated(layer);
-    find_shares();
-    BOTH_STEPS(STEPS_G, load_gated, multiply_gated)
-    begin_down(layer);
-    barrier();
-    give_gated(region, factor);
-
-    take_gated(region);
-    barrier();
-    BOTH_STEPS(STEPS_D, load_down, multiply_down)
-    if (last) begin_output();
-    else begin_qkv(layer + 1u);
-    barrier();
-    give_residual(region + ACT_LAYER, SPLIT_D);
-#elif defined(WITH_EXPERTS)
-    factor = norm_factor();
-    give_routed(region, factor);
-    take_routed(region);
-    take_x(warp % CHUNKS_X);
-    multiply_experts(layer);
-    barrier();
-    give_gated(region, factor);
-
-    take_gated(region);
-    barrier();
-    multiply_down(last);
-    barrier();
-    give_residual(region + ACT_LAYER, 1u);
+    TAKE_X(CHUNKS_X, BLOCKS_X)
+    multiply_gate_and_up();
 #else
     TAKE_X(CHUNKS_X, BLOCKS_X)
     multiply_gate(last);
     multiply_up(last);
     factor = norm_factor();
+#endif
     barrier();
     give_gated(region, factor);
 
     take_gated(region);
     barrier();
+#ifndef WITH_EXPERTS
     TAKE_X(CHUNKS_D, BLOCKS_D)
+#endif
     multiply_down(last);
     barrier();
     give_residual(region + ACT_LAYER, CHUNKS_D);
-#endif
 }
 
 #ifndef SEVERAL
 void compute_logits() {
     take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
     barrier();
-#ifndef GENERAL
     TAKE_X(CHUNKS_X, BLOCKS_X)
-#endif
     multiply_output();
     const float factor = norm_factor();
     barrier();
@@ -1324,12 +1143,10 @@ void main() {
         if (WINDOW == 0u) {
             DIVIDE_POSITIONS(position)
         }
-#ifdef OPEN // in the table behind the output's address
-        if (WINDOW > 0u) {
+        if (WINDOW > 0u) { // in the table behind the output's address
             window_table = addresses[places_at / 2u + TABLE_ROW * LAYERS + 1u].x;
             window_v_cache = addresses[places_at / 2u + TABLE_ROW * LAYERS + 2u].x;
         }
-#endif
 #endif
         load_places(0u);
         move_on();

@@ -144,7 +144,7 @@ RELATIVES = {
     "phi3": Relative("phi3", joined=True, others=MappingProxyType({"output": GGMLType.Q6_K})),
     "gemma": Relative("gemma", tied=True, others=MIXED),
     "granitemoe": Relative(
-        "granitemoe", experts=10, used=4, expert_ffn=256, tied=True, others=_MIXED_EXPERTS, keys=_SCALES,
+        "granitemoe", experts=10, used=2, expert_ffn=256, tied=True, others=_MIXED_EXPERTS, keys=_SCALES,
     ),
 }  # fmt: skip
 

@@ -30,7 +30,6 @@ from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
 from pumice_vulkan.persistent.division import SEVERAL
 from pumice_vulkan.persistent.families import FAMILIES
-from pumice_vulkan.persistent.general import VARIANTS
 from pumice_vulkan.shaders import INTERFACES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,7 +107,6 @@ def _sets() -> dict[str, dict[str, Macros]]:
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
         "decoder": decoders,
         "dense decoder of rows": {name: decoders[name] for name in SEVERAL},
-        "general decoder": {name: variant.macros() for name, variant in VARIANTS.items()},
         "unary function": _functions(1),
         "binary function": _functions(2),
     }

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pumice_vulkan.formats import BY_NAME
-from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape
+from pumice_vulkan.persistent.division import ADDRESS_FLAGS, AHEAD, FLAGS, OF_EXPERTS, Shape
 from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.persistent.pattern import MATRICES
 
-QUAD = 4
+QUAD = AHEAD
 PAIR = 2  # tokens whose products share the unpacked codes of units
 SITES = {
     "q": ("QUERY", "BLOCKS_X", "CHUNKS_X", "OF_Q", "0u", "STRIDE_Q"),
@@ -102,6 +102,7 @@ class Site:
     of_group: str
     first: str
     stride: str
+    is_stacked: bool = False  # rows are those of the chosen experts, one matrix of a stack each
 
     @property
     def slots(self) -> str:
@@ -125,11 +126,23 @@ class Site:
         """Return the code that points at this lane's block of the subgroup's first row."""
         n = f"CEIL({self.blocks}, {self.chunks})"
         block = f"min(warp % {self.chunks} * {n} + min(lane, {n} - 1u), {self.blocks} - 1u)"
-        code = f"{{ const uint number = row_{self.name}() * {self.blocks} + {block}; uint64_t at = {address}; "
-        if len(self.types) > 1:
-            code += f"flag_{self.name} = uint(at) & {ADDRESS_FLAGS}u; at &= ~{ADDRESS_FLAGS}ul; "
-        plane = f"ul * uint64_t({self.rows} * {self.blocks})".join
-        return code + self.each(lambda planes: planes.point(lambda n: plane((str(n), "")))) + " }"
+        row = f"chosen_row(row_{self.name}())" if self.is_stacked else f"row_{self.name}()"
+        code = (
+            f"{{ const uint number = {row} * {self.blocks} + {block}; uint64_t at = {address}; {self.find_flag('at')} "
+        )
+        n_rows = "EXPERTS * OF_EXPERT" if self.is_stacked else self.rows
+        return f"{code} {self.point(n_rows, self.blocks)} }}"
+
+    def find_flag(self, at: str) -> str:
+        """Return the code that takes the flag of the matrix's type from its address."""
+        if len(self.types) == 1:
+            return ""
+        return f"flag_{self.name} = uint({at}) & {ADDRESS_FLAGS}u; {at} &= ~{ADDRESS_FLAGS}ul;"
+
+    def point(self, rows: str, blocks: str) -> str:
+        """Return the assignments of the pointers to block ``number`` of a matrix or a stack of so many rows."""
+        plane = f"ul * uint64_t({rows} * {blocks})".join
+        return self.each(lambda planes: planes.point(lambda n: plane((str(n), ""))))
 
     def load(self, planes: Planes, left: str) -> str:
         """Return the requests of a quad, of which ``left`` rows are there; others repeat the last one."""
@@ -157,8 +170,9 @@ class Site:
 class Loops:
     """The products of a layer and of the output, for the types of a shape."""
 
+    n_units = QUAD  # with registers
+
     def __init__(self, shape: Shape) -> None:
-        assert shape.ahead == QUAD
         self.lanes, self.output = shape.lanes, Planes(shape.output)
         self.is_mixed = bool(shape.others)
         self.sites = {name: Site(name, tuple(map(Planes, shape.types_of(name))), *SITES[name]) for name in MATRICES}
@@ -166,22 +180,26 @@ class Loops:
     @property
     def text(self) -> str:
         """The GLSL of the family."""
-        lines = ["// Made by tools/token_products.py.", *self.state()]
+        lines = ["// Made by tools/token_products.py.", *self.state(), *self.layer()]
+        return "\n".join([*lines, *self.again(), *self.multiply_output(), ""])
+
+    def layer(self) -> Iterator[str]:
+        """Yield the products of a layer's matrices."""
         for site, following in pairwise([*self.sites.values(), None]):
             assert site is not None
-            lines += [f"void multiply_{site.name}(bool last) {{"]
-            lines += self.common(site.name)
-            request = self.request(following, "here") if following else self.request_next()
-            lines += [
-                site.each(lambda planes, own=site, next=request: "\n".join(self.products(own, planes, next))),
-                "}",
-            ]
-        return "\n".join([*lines, *self.again(), *self.multiply_output(), ""])
+            yield from self.multiply(site, self.request(following, "here") if following else self.request_next())
+
+    def multiply(self, site: Site, request: str) -> Iterator[str]:
+        """Yield the product of a matrix; ``request`` asks for what follows it."""
+        yield f"void multiply_{site.name}(bool last) {{"
+        yield from self.common(site.name)
+        yield site.each(lambda planes: "\n".join(self.products(site, planes, request)))
+        yield "}"
 
     def state(self) -> Iterator[str]:
         """Yield the registers, and the functions that begin a token and a layer."""
         planes = {self.output, *(planes for site in self.sites.values() for planes in site.types)}
-        for unit in range(QUAD):
+        for unit in range(self.n_units):
             yield f"uvec4 w{unit} = uvec4(0u); uint s{unit} = 0u, e{unit} = 0u; uvec2 h{unit} = uvec2(0u);"
             if any(each.low == 8 for each in planes):
                 yield f"uvec4 m{unit} = uvec4(0u);"
@@ -402,6 +420,69 @@ class TokenLoops(Loops):
         yield "}"
 
 
+class ExpertLoops(Loops):
+    """Products of layers with experts, whose units are requested as a whole: ``Shape`` limits their number."""
+
+    n_units = QUAD + 2 * OF_EXPERTS
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        stacked = {name: replace(self.sites[name], is_stacked=True) for name in ("gate", "up")}
+        self.sites |= stacked
+
+    def layer(self) -> Iterator[str]:
+        q, k, v, o, gate, up, down = self.sites.values()
+        for site, following in pairwise([q, k, v, o]):
+            yield from self.multiply(site, self.request(following, "here"))
+        yield from self.multiply(o, "")
+        yield "const uint ROWS_D = CEIL(OF_X, WARPS), CHUNKS_E = CEIL(BLOCKS_D, LANES); // of a subgroup; of a row"
+        yield from self.multiply_gate_and_up(gate, up, down)
+        yield from self.multiply_down(down)
+
+    def state(self) -> Iterator[str]:
+        yield from super().state()
+        yield "uint64_t at_up, at_down;"
+
+    def addresses(self, name: str, layer: str) -> str:
+        if name == "o":
+            return f"{super().addresses(name, layer)} at_up = address({layer}, 5u); at_down = address({layer}, 6u);"
+        return super().addresses(name, layer)
+
+    def multiply_gate_and_up(self, gate: Site, up: Site, down: Site) -> Iterator[str]:
+        """Yield the products of rows of gate and up, which one expert has, and the request of down's units."""
+        yield "void multiply_gate_and_up() {"
+        places = {gate: ("at_ahead", QUAD), up: ("at_up", QUAD + OF_EXPERTS)}
+        for site, (address, first) in places.items():
+            yield site.aim(address)
+            for i in range(OF_EXPERTS):
+                yield f"if ({i}u < {site.n}) {{ {site.load_unit(site.types[0], first + i, f'{i}u')} }}"
+        yield "find_shares();"
+        for site, (_, first) in places.items():
+            products = [f"if ({i}u < {site.n}) t{i} = {site.types[0].product(first + i)};" for i in range(OF_EXPERTS)]
+            yield from self.turn(site, products, [site.store("i")], OF_EXPERTS)
+        yield f"{self.addresses('down', 'here')} {down.find_flag('at_down')}"
+        blocks = "CEIL(BLOCKS_D, CHUNKS_E)"
+        for i in range(OF_EXPERTS):
+            yield f"if ({i}u < ROWS_D * CHUNKS_E) {{ const uint64_t at = at_down;"
+            yield f"const uint row = wg * OF_X + min(warp * ROWS_D + {i}u / CHUNKS_E, OF_X - 1u);"
+            yield f"const uint block = min({i}u % CHUNKS_E * {blocks} + min(lane, {blocks} - 1u), BLOCKS_D - 1u);"
+            yield "const uint number = (chosen[block / BLOCKS_E] * WIDTH + min(row, WIDTH - 1u)) * BLOCKS_E"
+            yield f"+ block % BLOCKS_E; {down.point('EXPERTS * WIDTH', 'BLOCKS_E')}"
+            yield down.each(lambda planes, unit=QUAD + i: planes.load(unit, "0u", "0u")) + " }"
+        yield "}"
+
+    def multiply_down(self, down: Site) -> Iterator[str]:
+        """Yield the products of down's rows, each of which a subgroup has as a whole."""
+        yield "void multiply_down(bool last) { float sum = 0.0;"
+        for i in range(OF_EXPERTS):
+            product = down.each(lambda planes, unit=QUAD + i: f"sum += {planes.product(unit)};")
+            yield f"if ({i}u < ROWS_D * CHUNKS_E) {{ take_narrow({i}u % CHUNKS_E, CHUNKS_E, BLOCKS_D); {product} }}"
+            yield f"if ({i}u < ROWS_D * CHUNKS_E && {i + 1}u % CHUNKS_E == 0u) {{ sum = subgroupAdd(sum);"
+            yield f"const uint row = warp * ROWS_D + {i}u / CHUNKS_E;"
+            yield "if (lane == 0u && row < OF_X) partial[row] = sum; sum = 0.0; }"
+        yield f"{self.request_next()} }}"
+
+
 def sums(lanes: int, count: int) -> Iterator[str]:
     """Yield the sums over all lanes of ``count`` values; t0 of lanes i * lanes / count on has that of value i."""
     mask, half = lanes // 2, count // 2
@@ -429,13 +510,12 @@ def stored_sums(lanes: int, count: int, store: Sequence[str]) -> Iterator[str]:
 def texts() -> dict[str, str]:
     """Return GLSL by the name by which shaders include it."""
     units = {f"persistent_{'token_' * several}units.glsl": text(several) for several in (False, True)}
-    return {**units, "persistent_open_constants.glsl": constants()}
+    return {**units, "persistent_constants.glsl": constants()}
 
 
 def constants() -> str:
     """Return the specialization constants of families, whose values are those of an example."""
-    lines = []
-    example = next(shape for shape in FAMILIES.values() if shape.is_open)
+    lines, example = [], next(shape for shape in FAMILIES.values() if shape.experts)  # of which no size is 0
     for number, (name, value) in enumerate(example.numbers.items()):
         kind = type(value).__name__.replace("int", "uint")
         literal = str(value).lower() + "u" * (kind == "uint")
@@ -444,10 +524,11 @@ def constants() -> str:
 
 
 def text(several: bool) -> str:
-    """Return a part for each family without experts, whose products are written by hand."""
-    loops = TokenLoops if several else Loops
-    shapes = {name: shape for name, shape in FAMILIES.items() if shape.is_open}
-    parts = [f"#ifdef {name}\n{loops(shape).text}#endif\n" for name, shape in shapes.items()]
+    """Return a part for each family."""
+    parts = []
+    for name, shape in FAMILIES.items():
+        loops = TokenLoops(shape) if several else ExpertLoops(shape) if shape.experts else Loops(shape)
+        parts.append(f"#ifdef {name}\n{loops.text}#endif\n")
     return "\n".join(parts)
 
 

@@ -58,7 +58,7 @@ class Preparation:
         self._lone: Preparer | None = None  # of single tokens in one dispatch
         if shared.prepares:
             self._start(self._steps)
-            if path and (path.compiles_long or not shared.device.knows_pipelines):
+            if path and not shared.device.knows_pipelines:
                 self._lone = self._compiled_beside([1])
 
     @property
@@ -68,7 +68,7 @@ class Preparation:
 
     def wait(self) -> None:
         """Wait until the steps are prepared that the first requests need."""
-        if self._shared.prepares and self._path and not self._path.compiles_long:
+        if self._shared.prepares and self._path:
             self._path.works()  # beside the preparers: its pipeline takes the driver a while
         self._steps.wait()
         self._drafts.wait()
@@ -97,8 +97,7 @@ class Preparation:
     def is_one_dispatch(self, n_tokens: int) -> bool:
         """Return True if a step is one dispatch.
 
-        One of several tokens is not until its pipeline is compiled, nor one token in the first process of a device, nor
-        with the shader for any shape.
+        One of several tokens is not until its pipeline is compiled, nor one token in the first process of a device.
         """
         if not self._path or n_tokens > self._path.most_rows:
             return False

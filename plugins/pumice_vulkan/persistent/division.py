@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import lcm
-from typing import Any
 
 import numpy as np
 
@@ -12,11 +11,18 @@ MOST_GATED = 25600  # bytes of the gated values of all rows in shared memory; mo
 QUANTIZED_TOGETHER = 16  # gated values with a scale, all of one workgroup
 GIVEN_TOGETHER = 4  # other values that workgroups exchange
 
-MACROS = {
-    "threads": "THREADS",
-    "lanes": "LANES",
-    "groups": "GROUPS",
-    "ahead": "AHEAD",
+MOST_READ = 8  # words that an invocation polls at a time
+MOST_PER_LANE = 8  # values of a head
+MOST_BYTES = 1 << 32  # of a matrix, within which the shader counts bytes
+
+AHEAD = 4  # units of weights that a subgroup requests before it multiplies the first one, but for those of experts
+
+OF_EXPERTS = 8  # rows of gate, rows of up, or units of down of a subgroup at most, which are requested at once
+
+MACROS = {"threads": "THREADS", "lanes": "LANES", "groups": "GROUPS"}
+"""Fields of ``Shape`` that a family has, and their macros in the shader."""
+
+CONSTANTS = {
     "layers": "LAYERS",
     "width": "WIDTH",
     "heads": "HEADS",
@@ -24,23 +30,11 @@ MACROS = {
     "dim": "DIM",
     "ffn": "FFN",
     "vocabulary": "VOCAB",
-    "type": "MATRIX",
-    "output": "OUTPUT",
     "positions": "EACH",
-    "early": "EARLY",
     "block_size": "block_size",
     "share": "SHARE",
     "deep": "DEEP",
     "deep_positions": "DEEP_EACH",
-}
-"""Fields of ``Shape`` and their macros in the shader."""
-
-CONSTANTS = {"layers": 4, "vocabulary": 10}
-"""Fields of ``Shape`` that are specialization constants of families with experts, with their numbers."""
-
-OPEN = {
-    **{name: MACROS[name] for name in ("layers", "width", "heads", "kv_heads", "dim", "ffn", "vocabulary")},
-    **{name: MACROS[name] for name in ("positions", "block_size", "share", "deep", "deep_positions")},
     "head_norms": "WITH_HEAD_NORMS",
     "biases": "BIASES",
     "gelu": "GELU",
@@ -50,8 +44,10 @@ OPEN = {
     "window": "WINDOW",
     "rows": "TOKENS",
     "shares_gated": "GATED_SHARED",
+    "experts": "EXPERTS",
+    "used": "USED",
 }
-"""Properties of ``Shape`` that may have any value in a family without experts, and the constants of its shader."""
+"""Properties of ``Shape`` that may have any value in a family, and the specialization constants of its shader."""
 
 SEVERAL = ("any_q4_0", "any_q4_k_m", "any_tiny")
 """Families that have a shader for steps of several tokens."""
@@ -69,7 +65,6 @@ class Shape:
         threads: invocations per workgroup.
         lanes: invocations per subgroup.
         groups: workgroups, which must all run at the same time.
-        ahead: units of weights that a subgroup requests before it multiplies the first one.
         layers: layers of the model.
         width: values of a token between layers.
         heads: heads of queries.
@@ -80,7 +75,6 @@ class Shape:
         type: type of matrices.
         output: type of the output matrix.
         positions: positions that an invocation attends to at a time.
-        early: True if keys are requested before the products that give queries.
         block_size: positions of a block of the KV cache.
         share: heads of a workgroup that read the same keys together where positions are many; 1: none do.
         deep: number of positions from which they are many.
@@ -104,7 +98,6 @@ class Shape:
     threads: int
     lanes: int
     groups: int
-    ahead: int
     layers: int
     width: int
     heads: int
@@ -115,7 +108,6 @@ class Shape:
     type: str
     output: str
     positions: int
-    early: bool
     block_size: int
     share: int
     deep: int
@@ -135,13 +127,6 @@ class Shape:
     whole_output: bool = False
     spills: bool = False
 
-    found_by = "addresses"
-
-    @property
-    def is_open(self) -> bool:
-        """True if all sizes are specialization constants of the family's shader (``OPEN``)."""
-        return not self.experts
-
     def types_of(self, matrix: str) -> tuple[str, ...]:
         """Return the types that a matrix may have, the usual one first."""
         return self.type, *(other for name, other in self.others if name == matrix)
@@ -154,41 +139,24 @@ class Shape:
     @property
     def constants(self) -> list[int]:
         """The specialization constants, as words by their numbers."""
-        if self.is_open:
-            return [_word(number) for number in self.numbers.values()]
-        values = {number: int(getattr(self, field)) for field, number in CONSTANTS.items()}
-        return [values.get(number, 0) for number in range(max(values) + 1)]
+        return [_word(number) for number in self.numbers.values()]
 
     @property
     def numbers(self) -> dict[str, int | float]:
-        """Return the specialization constants of an open family in their order: sizes, and how rows are divided."""
-        sizes = {macro: getattr(self, field) for field, macro in OPEN.items()}
-        return {**self._division, **sizes}
-
-    @property
-    def _division(self) -> dict[str, int]:
-        """Return chunks of rows and rows of a workgroup by the names in the shader."""
-        chunks = {"X": self.chunks(self.width), "O": self.chunks(self.query), "D": self.chunks(self.ffn)}
+        """The specialization constants in their order: chunks of rows and rows of a workgroup, then sizes."""
+        chunks = {"X": self.chunks(self.width), "O": self.chunks(self.query), "D": self.chunks_of_down}
         chunks["L"] = 1 if self.whole_output else chunks["X"]
         division = {f"CHUNKS_{site}": n for site, n in chunks.items()}
-        return {**division, **{f"OF_{site}": n for site, n in self.rows_of_group.items()}}
+        division |= {f"OF_{site}": n for site, n in self.rows_of_group.items()}
+        return {**division, **{name: getattr(self, field) for field, name in CONSTANTS.items()}}
 
     def macros(self) -> dict[str, str | int]:
-        """Return the constants as macros by their names in the shader."""
-        values = {name: getattr(self, field) for field, name in MACROS.items() if field not in self.varying}
+        """Return the macros by their names in the shader."""
         flags = {f"HAS_{name.upper()}" for name in (self.type, self.output, *(type for _, type in self.others))}
         flags |= {"SOFTWARE"} if self.groups == 1 else set()
-        if self.is_open:
-            flags |= {"OPEN"}
-        else:
-            values |= {"EXPERTS": self.experts, "USED": self.used, "MIXED": bool(self.others), **self._division}
-            flags |= {"WITH_EXPERTS", *(["HEAD_NORMS"] if self.head_norms else [])}
-        return {**{name: _literal(value) for name, value in values.items()}, **dict.fromkeys(sorted(flags), 1)}
-
-    @property
-    def varying(self) -> tuple[str, ...]:
-        """Fields that may have any value in a family: drivers get these constants."""
-        return tuple(OPEN if self.is_open else CONSTANTS)
+        flags |= {"WITH_EXPERTS"} if self.experts else set()
+        values: dict[str, str | int] = {name: f"{getattr(self, field)}u" for field, name in MACROS.items()}
+        return {**values, "AHEAD": f"{AHEAD}u", **dict.fromkeys(sorted(flags), 1)}
 
     def chunks(self, columns: int) -> int:
         """Return into how many chunks the subgroups divide a row, each with at most a block of 32 columns a lane.
@@ -200,7 +168,12 @@ class Shape:
         fewest = -(-blocks // self.lanes)
         suited = [n for n in range(fewest, warps + 1) if warps % n == 0 or n > warps // 2]
         whole = (n for n in suited if blocks % n == 0)
-        return fewest if self.experts else next(whole, next(iter(suited), warps + 1))
+        return next(whole, next(iter(suited), warps + 1))
+
+    @property
+    def chunks_of_down(self) -> int:
+        """Chunks of a row of down; with experts a subgroup multiplies all of a row."""
+        return 1 if self.experts else self.chunks(self.ffn)
 
     @property
     def query(self) -> int:
@@ -214,27 +187,67 @@ class Shape:
         return {
             "Q": self._rows_of_group(query, width),
             "K": self._rows_of_group(self.kv_heads * self.dim, width),
-            "X": self._rows_of_group(width, query, ffn),
+            "X": self._rows_of_group(width, query) if self.experts else self._rows_of_group(width, query, ffn),
             "G": self._rows_of_group(ffn, width, together=QUANTIZED_TOGETHER),
         }
 
     def _rows_of_group(self, n_rows: int, *columns: int, together: int = GIVEN_TOGETHER) -> int:
         """Return rows that the subgroups divide equally, for matrices with so many columns."""
-        if self.experts:
-            return n_rows // self.groups
         least = lcm(together, *(max(1, self.threads // self.lanes // self.chunks(n)) for n in columns))
         return least * -(-n_rows // (least * self.groups))
 
     @property
-    def is_padded(self) -> bool:
-        """True if the last workgroups have fewer rows of some matrix, or none."""
-        n_rows = {"Q": self.query, "K": self.kv_heads * self.dim, "X": self.width, "G": self.ffn}
-        return any(self.groups * of_group != n_rows[site] for site, of_group in self.rows_of_group.items())
-
-    @property
     def divides_rows(self) -> bool:
         """True if the subgroups can divide all rows."""
-        return max(map(self.chunks, (self.width, self.query, self.ffn))) <= self.threads // self.lanes
+        chunks = self.chunks(self.width), self.chunks(self.query), self.chunks_of_down
+        return max(chunks) <= self.threads // self.lanes
+
+    @property
+    def attends(self) -> bool:
+        """True if the shader has rows of these sizes, and attention of heads of this one."""
+        octets = self.dim // 8
+        return (
+            all(size % 32 == 0 for size in (self.width, self.query, self.ffn))
+            and self.heads % self.kv_heads == 0
+            and self.dim % 8 == 0
+            and octets & (octets - 1) == 0
+            and octets <= self.lanes
+            and (2 + self.share) * self.dim // 4 <= self.threads
+            and (1 + self.share) * self.dim // 2 <= self.threads
+            and self.dim <= min(self.threads, MOST_PER_LANE * self.lanes)
+            and max(self.width, self.query) <= 4 * MOST_READ * self.threads
+        )
+
+    @property
+    def divides_experts(self) -> bool:
+        """True if the shader has room for the experts' logits, and each subgroup's gated values are of one expert."""
+        if not self.experts:
+            return True
+        warps, of_expert, of_group = self.threads // self.lanes, self.ffn // self.used, self.rows_of_group
+        n_gated = of_group["G"] // (warps // self.chunks(self.width))
+        n_down = -(-of_group["X"] // warps) * -(-self.ffn // 32 // self.lanes)
+        return (
+            self.experts <= min(self.threads, self.groups * warps)
+            and max(n_gated, n_down) <= OF_EXPERTS
+            and of_expert % 32 == 0
+            and of_expert % n_gated == 0
+            and 4 * self.experts * of_expert * self.width < MOST_BYTES  # as wide codes as any
+        )
+
+    @property
+    def most_shared(self) -> int:
+        """Heads of a workgroup that can read the same keys together where positions are many: two, or one."""
+        teams, own, octets = self.heads // 2, max(1, self.query // 4 // self.groups), self.dim // 8
+        parts = max(1, self.groups * 2 // self.heads)
+        shares = (
+            self.heads // self.kv_heads % 2 == 0
+            and (self.groups % teams == 0 or self.groups < teams)
+            and 3 * self.dim // 2 <= self.threads  # pairs of a key and two queries
+            and min(2, max(1, self.lanes // octets)) in (1, 2)
+            and self.query // 4 % self.groups == 0
+            and (parts == 1 or (self.lanes % own == 0 and parts * own <= 4 * self.lanes))
+        )
+        return 2 if shares else 1
 
     @property
     def spilled_bytes(self) -> int:
@@ -257,7 +270,7 @@ class Shape:
         warps, chunks, octets = self.threads // self.lanes, self.chunks(self.width), self.dim // 8
         of_products = chunks * (max(of_group["Q"] + 2 * of_group["K"], 2 * of_group["G"]) + 1)
         of_sums = (of_group["X"] + 1) * max(self.chunks(query), self.chunks(self.ffn))
-        of_output = 2 * warps // chunks * self.ahead * chunks
+        of_output = 2 * warps // chunks * AHEAD * chunks
         heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
         partial = max(self.rows * max(of_products, of_sums, of_output), warps * heads)
         small = self.rows * (4 * warps + 28) + 8 * warps * self.share + 4 * (2 * self.rows + self.share) * self.dim
@@ -266,12 +279,25 @@ class Shape:
 
     @property
     def _shared_bytes_of_one(self) -> int:
-        query, warps, of_group = self.query, self.threads // self.lanes, self.rows_of_group
+        query, warps, of_group, octets = self.query, self.threads // self.lanes, self.rows_of_group, self.dim // 8
         chunks, of_output = self.chunks(self.width), -(-self.vocabulary // self.groups) + 1
         rows = chunks * (max(of_group["Q"] + 2 * of_group["K"], 2 * of_group["G"]) + 1)
         rows = max(rows, of_output * (1 if self.whole_output else chunks))
-        sums = (of_group["X"] + 1) * max(self.chunks(query), self.chunks(self.ffn))
-        return 4 * self.is_open * warps + shared_bytes(self, max(rows, sums))
+        sums = (of_group["X"] + 1) * max(self.chunks(query), self.chunks_of_down)
+        heads = min(self.share, max(1, self.lanes // octets)) * 9 * octets if self.share > 1 else self.dim
+        small = 16 * warps + 8 * warps * self.share + 4 * (3 + self.share) * self.dim
+        small += 4 * (self.experts + 2 * self.used + warps * -(-self.experts // self.groups))
+        return 48 * max(self.width, query, self.ffn) // 32 + 4 * max(rows, sums, warps * heads) + small + 64
+
+    @property
+    def act_words(self) -> int:
+        """32-bit words of the buffer by which workgroups exchange values."""
+        query, key = self.query, self.kv_heads * self.dim
+        deep_parts = max(1, self.groups * self.share // self.heads) if self.share > 1 else 1  # of many positions
+        parts = max(1, self.groups // self.heads, deep_parts)
+        layer = 2 * (self.width // 4) + (query + 2 * key) // 4 + parts * (query // 4 + self.heads)
+        layer += self.ffn // 8 + self.ffn // 16 + (query // 4 if deep_parts > 1 else 0) + self.experts
+        return 4 * (self.rows * (self.layers * layer + self.width // 4) + self.groups)
 
     @property
     def computes_rows(self) -> bool:
@@ -286,34 +312,6 @@ class Shape:
         return self.family in SEVERAL and not any((*others, self.soft_cap, self.logit_cap, self.window))
 
 
-def act_words(shape: Any) -> int:
-    """Return the 32-bit words of the buffer by which workgroups exchange values: regions of a Shape or a General."""
-    query, key = shape.heads * shape.dim, shape.kv_heads * shape.dim
-    deep_parts = max(1, shape.groups * shape.share // shape.heads) if shape.share > 1 else 1  # of many positions
-    parts = max(1, shape.groups // shape.heads, deep_parts)
-    layer = 2 * (shape.width // 4) + (query + 2 * key) // 4 + parts * (query // 4 + shape.heads)
-    layer += shape.ffn // 8 + shape.ffn // 16 + (query // 4 if deep_parts > 1 else 0) + shape.experts
-    return 4 * (shape.rows * (shape.layers * layer + shape.width // 4) + shape.groups)
-
-
-def shared_bytes(shape: Any, sums: int) -> int:
-    """Return the bytes of shared memory per workgroup for a single token; ``sums``: parts of rows' sums."""
-    query, warps, octets = shape.heads * shape.dim, shape.threads // shape.lanes, shape.dim // 8
-    heads = min(shape.share, max(1, shape.lanes // octets)) * 9 * octets if shape.share > 1 else shape.dim
-    small = 12 * warps + 8 * warps * shape.share + 4 * (3 + shape.share) * shape.dim
-    small += 4 * (shape.experts + 2 * shape.used + warps * -(-shape.experts // shape.groups))
-    return 48 * max(shape.width, query, shape.ffn) // 32 + 4 * max(sums, warps * heads) + small + 64
-
-
 def _word(value: float) -> int:
     """Return the 32 bits of a number."""
     return int(np.float32(value).view(np.uint32)) if isinstance(value, float) else int(value)
-
-
-def _literal(value: bool | float | str) -> str:
-    """Return a value in GLSL; types are named as their constants."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value}"
-    return value.upper() if isinstance(value, str) else f"{value}u"

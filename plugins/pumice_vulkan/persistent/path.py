@@ -22,8 +22,7 @@ from pumice_vulkan.lower.matrices import Matrix, matrix
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape, act_words
-from pumice_vulkan.persistent.general import FOUND_BY, TYPES, General, type_number
+from pumice_vulkan.persistent.division import ADDRESS_FLAGS, FLAGS, Shape
 from pumice_vulkan.persistent.pattern import Decoder, Layer, find_decoder
 from pumice_vulkan.persistent.shape import computes, shapes
 
@@ -63,7 +62,8 @@ class _Tables:
     """Data of all layers on the device."""
 
     weights: list[BufferSlice]  # whole buffers
-    places: dict[str, BufferSlice]  # the tables by which weights can be found
+    places: BufferSlice  # the table by which weights are found
+    have_addresses: bool
     norms: BufferSlice
     cache: BufferSlice  # whole buffer of the first layer's; others may lie in other buffers
 
@@ -88,23 +88,13 @@ class PersistentPath:
         self._decoder = decoder
         self._off = False
         self._flights: dict[int, Repeatable] = {}  # by the turn of their host memory, the earliest first
-        self._working: dict[int, Shape | General] = {}  # the shape that works, by the rows of a step
+        self._working: dict[int, Shape] = {}  # the shape that works, by the rows of a step
         self._tables = _tables(Lowering(memory, *BUCKET), decoder)
-
-        def shapes_of(rows: int) -> list[Shape | General]:
-            return [
-                shape
-                for shape in shapes(decoder, memory.limits, memory.device, rows)
-                if shape.found_by in self._tables.places
-            ]
-
-        self._shapes = {1: shapes_of(1)}
-        if self.compiles_long:
-            most_rows = 1
         if most_rows is None:
             most_rows = FASTER_ROWS.get(decoder.sizes["width"], FEWEST_FASTER)
         self.most_rows = most_rows  # of a step in one dispatch
-        self._shapes |= {rows: shapes_of(rows) for rows in range(2, most_rows + 1)}
+        sizes = range(1, most_rows + 1) if self._tables.have_addresses else ()
+        self._shapes = {rows: list(shapes(decoder, memory.limits, memory.device, rows)) for rows in sizes}
         self._flag = memory.device.new_buffer(64, host=True)  # last, so that a failure above leaves no buffer
         self._flag.contents[:] = 0
 
@@ -145,11 +135,6 @@ class PersistentPath:
         return self._probing(candidates[0]) if candidates and not self._off else None
 
     @property
-    def compiles_long(self) -> bool:
-        """Return True if a driver takes many seconds for the shader of single tokens: that for any shape."""
-        return any(isinstance(shape, General) for shape in self._shapes[1])
-
-    @property
     def is_off(self) -> bool:
         return self._off
 
@@ -184,9 +169,7 @@ class PersistentPath:
             logger.warning("vulkan: tokens in one dispatch are off from now on: %s", reason)
         return code != 0
 
-    def dispatches(
-        self, bucket: Bucket = BUCKET, shape: Shape | General | None = None, probe: bool = False
-    ) -> list[Dispatch]:
+    def dispatches(self, bucket: Bucket = BUCKET, shape: Shape | None = None, probe: bool = False) -> list[Dispatch]:
         """Return the dispatches of a step.
 
         Args:
@@ -199,7 +182,7 @@ class PersistentPath:
         for node in self._decoder.before:
             lowering.lower(node)
         tables = self._tables
-        zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(act_words(shape), np.uint32))
+        zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(shape.act_words, np.uint32))
         epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
         lowering.dispatch(
             shape.kernel,
@@ -207,7 +190,7 @@ class PersistentPath:
             reads={
                 "a": tables.weights[0],
                 "b": tables.weights[-1],
-                "places": tables.places[shape.found_by],
+                "places": tables.places,
                 "norms": tables.norms,
                 "turns": turns(
                     lowering, *(layer.rope for layer in (self._decoder.lasting, self._decoder.windowed) if layer)
@@ -234,7 +217,7 @@ class PersistentPath:
         )
         return lowering.dispatches
 
-    def _push(self, lowering: Lowering, shape: Shape | General, probe: bool) -> dict[str, Numbers]:
+    def _push(self, lowering: Lowering, shape: Shape, probe: bool) -> dict[str, Numbers]:
         """Return the push constants of a step."""
         first, steps = self._decoder.layers[0], self._memory.layout
         lasting = self._decoder.lasting
@@ -258,7 +241,7 @@ class PersistentPath:
         shape = self._working.get(lowering.n_tokens)
         return self._best(lowering, shape) if shape and shape.rows == 1 else None
 
-    def _best(self, lowering: Lowering, shape: Shape | General) -> BufferSlice:
+    def _best(self, lowering: Lowering, shape: Shape) -> BufferSlice:
         return lowering.scratch(BEST, 8 * shape.groups)
 
     def _row_words(self, lowering: Lowering) -> dict[str, Numbers]:
@@ -275,10 +258,10 @@ class PersistentPath:
     def close(self) -> None:
         self._flag.close()
 
-    def _probing(self, shape: Shape | General) -> Dispatch:
+    def _probing(self, shape: Shape) -> Dispatch:
         return self.dispatches(Bucket(shape.rows, 1, lone=shape.rows == 1), shape, probe=True)[-1]
 
-    def _probe(self, shape: Shape | General) -> bool:
+    def _probe(self, shape: Shape) -> bool:
         """Return True if all workgroups run at the same time, with the registers that the pipeline takes."""
         try:
             dispatch = self._probing(shape)
@@ -320,29 +303,17 @@ def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
     usual = matrices[0][0].format
     last: list[Matrix | int] = [replace(output, format=usual)]  # its type is the variant's, so it has no flag
     table = [*rows, [*last, *_window(lowering, decoder.windowed)]]
-    typed: list[list[Matrix | int]] = [*rows, [output]]
-    have_addresses = all(place.buffer.address for place in places.values())
+    key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
 
     def address(item: Matrix) -> int:
         name = item.format.name
         is_usual = item.format.dense or item.format is usual
         return _address(item.place) + (0 if is_usual else FLAGS.index(name) if name in FLAGS else ADDRESS_FLAGS)
 
-    def typed_address(item: Matrix) -> int:
-        return _address(item.place) + (0 if item.format.dense else type_number(item.format.type))
-
-    key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
-    finders = {
-        Shape.found_by: (have_addresses, address, table),
-        FOUND_BY: (have_addresses and _has_types(used), typed_address, typed),
-    }
     return _Tables(
         [_whole(place) for place in places.values()],
-        {
-            name: lowering.constant((*key, name), partial(_table, rows, locate))
-            for name, (is_possible, locate, rows) in finders.items()
-            if is_possible
-        },
+        lowering.constant((*key, "addresses"), partial(_table, table, address)),
+        all(place.buffer.address for place in places.values()),
         lowering.constant((*key, "norms"), lambda: _vectors(decoder)),
         replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
     )
@@ -359,11 +330,6 @@ def _table(rows: Sequence[Sequence[Matrix | int]], locate: Callable[[Matrix], in
     for number, row in enumerate(rows):
         table[number, : len(row)] = [item if isinstance(item, int) else locate(item) for item in row]
     return table.reshape(-1).view(np.uint32)
-
-
-def _has_types(matrices: Sequence[Matrix]) -> bool:
-    """Return True if the shader for any shape has the types of all matrices."""
-    return all(item.format.dense or item.format.name in TYPES for item in matrices)
 
 
 def _vectors(decoder: Decoder) -> NDArray[np.float32]:

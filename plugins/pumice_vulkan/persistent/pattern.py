@@ -3,7 +3,7 @@
 Feed-forward blocks may be experts, and have SiLU or GELU. Queries, keys and values may have biases, queries and keys
 norms per head; embeddings and logits may be multiplied by a constant, and residuals.py takes that of blocks' results
 away. Results of attention and of blocks may have norms before they are added; scores and logits soft caps, layers
-windows. ``Decoder.is_simple`` says if a model has none of what only shaders of families compute.
+windows.
 """
 
 from __future__ import annotations
@@ -144,12 +144,6 @@ class Decoder:
             "logit_cap": self.logit_cap,
             "window": windowed.window if windowed else 0,
         }
-
-    @property
-    def is_simple(self) -> bool:
-        """True if the shader for any shape computes it: no windows, no soft caps, no norms of results."""
-        first = self.layers[0]
-        return not (self.windowed or self.logit_cap or first.soft_cap or first.post_norms)
 
     @property
     def is_regular(self) -> bool:

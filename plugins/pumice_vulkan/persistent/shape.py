@@ -10,14 +10,13 @@ from pumice.plugin import Weight
 from pumice.plugin.unstable import Limits
 from pumice_vulkan.device import Device
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.persistent.division import Shape
+from pumice_vulkan.persistent.division import CONSTANTS, Shape
 from pumice_vulkan.persistent.families import FAMILIES
-from pumice_vulkan.persistent.general import General, attends, plans, share_of
 from pumice_vulkan.persistent.pattern import MATRICES, Decoder
 
 
-def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> Iterator[Shape | General]:
-    """Yield the shapes to try: those of a family, or those of the shader for any experts, which has one row.
+def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> Iterator[Shape]:
+    """Yield the shapes to try.
 
     Args:
         decoder: the model.
@@ -25,22 +24,15 @@ def shapes(decoder: Decoder, limits: Limits, device: Device, rows: int = 1) -> I
         device: the device.
         rows: tokens of a step.
     """
-    chosen: list[Shape | General] = []
-    if decoder.is_regular and limits.kv_type == "f16":
-        chosen += _shapes_of_families(decoder, limits, device, rows)
-    if not chosen and rows == 1:
-        chosen += plans(decoder, limits, device)
-    yield from chosen
-
-
-def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: int) -> Iterator[Shape]:
+    if not decoder.is_regular or limits.kv_type != "f16":
+        return
     room, sizes = device.threadgroup_memory_bytes, decoder.sizes
     model = {**sizes, "lanes": device.subgroup_size, "block_size": limits.block_size}
     types = [[_name(weight) for weight in layer.matrices] for layer in decoder.layers]
     for name, family in FAMILIES.items():
         if _name(decoder.output) != family.output or not all(_suits(row, family) for row in types):
             continue
-        if any(getattr(family, field) != value for field, value in model.items() if field not in family.varying):
+        if model["lanes"] != family.lanes or bool(family.experts) != bool(sizes["experts"]):
             continue
         for shape in _divisions(replace(family, family=name, rows=rows), model):
             fits = replace(shape, spills=rows > 1 and shape.shared_bytes > room)
@@ -51,13 +43,9 @@ def _shapes_of_families(decoder: Decoder, limits: Limits, device: Device, rows: 
 
 def _divisions(family: Shape, model: Mapping[str, Any]) -> Iterator[Shape]:
     """Yield divisions of a model's work, the fastest first."""
-    shape = replace(family, **{field: size for field, size in model.items() if field in family.varying})
-    if not shape.is_open:
-        yield shape
-        return
-    share = share_of(shape.heads, shape.kv_heads, shape.dim, shape.groups, shape.lanes, shape.threads)
-    shape = replace(shape, share=share, positions=2 if shape.dim <= 64 else 1)
-    if attends(shape) and shape.divides_rows:
+    shape = replace(family, **{field: size for field, size in model.items() if field in CONSTANTS})
+    shape = replace(shape, share=shape.most_shared, positions=2 if shape.dim <= 64 else 1)
+    if shape.attends and shape.divides_rows and shape.divides_experts:
         yield shape
         if shape.rows == 1:
             yield replace(shape, whole_output=True)

@@ -121,7 +121,7 @@ def test_loops_stay_rolled_where_unrolling_is_bad() -> None:
         rolled = controls(taken(profile, "softmax"))
         assert set(rolled) == {2}  # DontUnroll
         assert len(rolled) == len(controls(shader("softmax")))
-        assert taken(profile, "persistent_general.q4_k_experts") == shader("persistent_general.q4_k_experts")
+        assert taken(profile, "persistent.experts_q4_k_m") == shader("persistent.experts_q4_k_m")
     assert taken("apple-m4-max-moltenvk", "softmax") == shader("softmax")
 
 

@@ -33,9 +33,9 @@ pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
 
 @pytest.fixture
 def any_shape(vulkan_device: None) -> None:
-    """Skip the test where tiny models take the shader for any shape, whose steps have one token."""
+    """Skip the test where tiny models take the families of GPUs."""
     if not list_devices()[0].software:
-        pytest.skip("only software devices compute tiny models with the shader of families")
+        pytest.skip("only software devices compute tiny models with the families of tests")
 
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
@@ -68,7 +68,7 @@ def write_model(path: Path, usual: str = "Q4_K", others: Mapping[str, str] = MIX
 
 
 def write_experts(path: Path) -> Path:
-    """Qwen 3 with experts; matrices have four bits, values and down of the second layer, and the output, six."""
+    """Qwen 3 with experts, whose matrices have four bits, but for some of six, and of eight."""
     family, rng = FAMILIES["tiny_experts"], np.random.default_rng(1)
     query, key, n_ff = family.heads * family.dim, family.kv_heads * family.dim, family.ffn // family.used
     metadata = {
@@ -112,9 +112,9 @@ def write_experts(path: Path) -> Path:
         for name, n in norms.items():
             tensors[f"blk.{layer}.{name}.weight"] = rng.uniform(0.5, 1.5, n).astype(np.float32)
         for name, size in shapes.items():
-            six = layer == 1 and name in ("attn_v", "ffn_down_exps")
-            type = GGMLType.F32 if name == "ffn_gate_inp" else GGMLType.Q6_K if six else GGMLType.Q4_K
-            add(f"blk.{layer}.{name}.weight", size, type)
+            others = {(0, "ffn_down_exps"): "Q8_0", (1, "ffn_down_exps"): "Q6_K", (1, "attn_v"): "Q6_K"}
+            type = "F32" if name == "ffn_gate_inp" else others.get((layer, name), "Q4_K")
+            add(f"blk.{layer}.{name}.weight", size, GGMLType[type])
     keys = {"general.architecture": "qwen3moe", **byte_tokenizer(family.vocabulary)}
     return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
 
