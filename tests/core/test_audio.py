@@ -207,12 +207,7 @@ def test_a_model_hears(path):
 def test_files_of_the_command_line_have_their_places():
     images, sounds = [Path("a.png")], [Path("a.wav"), Path("b.wav")]
     parts = with_media("Once", images, sounds)
-    assert [part if isinstance(part, str) else str(part.source) for part in parts] == [
-        "a.png",
-        "a.wav",
-        "b.wav",
-        "Once",
-    ]
+    assert [str(getattr(part, "source", part)) for part in parts] == ["a.png", "a.wav", "b.wav", "Once"]
     parts = with_media("<__media__>a<__media__>b<__media__>", images, sounds)
     assert [type(part).__name__ for part in parts] == ["str", "Image", "str", "Audio", "str", "Audio", "str"]
     with pytest.raises(click.UsageError, match=r"1 marks .* for 1 --image and 2 --audio"):

@@ -64,12 +64,8 @@ def here(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_page_has_its_rows():
-    assert [page.stem for page in PAGES] == [
-        "from_llama_cpp_python",
-        "from_llama_server",
-        "from_lm_studio",
-        "from_ollama",
-    ]
+    names = ("llama_cpp_python", "llama_server", "lm_studio", "ollama")
+    assert [page.stem for page in PAGES] == [f"from_{name}" for name in names]
     assert min(len(COMMANDS), len(REQUESTS), len(PYTHON)) > 20
 
 

@@ -91,10 +91,7 @@ def test_a_wrong_key_or_value_is_named_with_its_file(home, monkeypatch, text, me
         ("n_ctx: 1\n\tbackend: a\n", "pumice.yaml:2: not valid YAML"),
         ("n_ctx: 1\nbackend: a\nn_ctx: 2\n", "pumice.yaml:3: not valid YAML: key 'n_ctx' is there twice"),
         ("n_ctx: \x01", "pumice.yaml: not valid YAML"),
-        (
-            "n_ctx: 1\na: 2001-13-45\n",
-            "pumice.yaml: not valid YAML: a value is not what its form or its tag says: month",
-        ),
+        ("n_ctx: 1\na: 2001-13-45\n", "pumice.yaml: not valid YAML: a value is not what its form or its tag says"),
         ("n_ctx: !!int x\n", "pumice.yaml: not valid YAML: a value is not what"),
         ("a: 0x_\n", "pumice.yaml: not valid YAML: a value is not what"),
         ("a: !!set t\n", "pumice.yaml: not valid YAML: a value is not what"),

@@ -126,8 +126,7 @@ def test_a_pair_is_laid_out_as_the_file_says(tmp_path: Path, name: str, template
                 "wpm": ([tokenizer.bos, *a, tokenizer.sep, *b], []),
                 "unigram": ([*a, tokenizer.eos, *b, tokenizer.eos], [tokenizer.eos]),
                 "bpe": [
-                    tokenizer.tokenize(text, add_special=False)
-                    for text in (f"is {document} of {query}?", f" of {query}?")
+                    tokenizer.tokenize(f"{text} of {query}?", add_special=False) for text in (f"is {document}", "")
                 ],
             }[name]
             pairs.append(pair if len(pair) <= model.n_ctx else [*pair[: model.n_ctx - len(end)], *end])

@@ -84,12 +84,8 @@ def read(*arguments: str) -> dict | None:
 
 def test_options_of_the_command_line_are_llama_cpps():
     assert read() is None
-    assert read("--override-kv", r"a=int:1,b=bool:true,c=str:x\,y", "--override-kv", "d=float:2") == {
-        "a": 1,
-        "b": True,
-        "c": "x,y",
-        "d": 2.0,
-    }
+    values = {"a": 1, "b": True, "c": "x,y", "d": 2.0}
+    assert read("--override-kv", r"a=int:1,b=bool:true,c=str:x\,y", "--override-kv", "d=float:2") == values
     rope = ["--rope-scaling", "yarn", "--rope-freq-scale", "0.25", "--rope-freq-base", "1e6", "--yarn-orig-ctx", "64"]
     yarn = ["--yarn-ext-factor", "0", "--yarn-attn-factor", "-1", "--yarn-beta-fast", "16", "--yarn-beta-slow", "2"]
     assert read(*rope, *yarn) == {

@@ -22,11 +22,7 @@ from vision_models import described
 FRAME = 1920
 OPTIONS = {"backend": "numpy", "kv_type": "f32"}  # as exact as the package
 VOICE = pumice.Audio(tiny.voice(), VOICE_RATE)
-KINDS = {
-    "plain": {},
-    "voice": {"voice": VOICE, "language": "english"},
-    "named": {"voice": "Serena", "language": "english"},
-}
+KINDS = {"plain": {}, **{k: {"voice": v, "language": "english"} for k, v in (("voice", VOICE), ("named", "Serena"))}}
 
 
 def theirs(name):
@@ -137,10 +133,7 @@ def test_speech_is_the_same_in_another_process(path, model):
     [
         ({"language": "klingon"}, "does not know 'klingon'"),
         ({"language": 5}, "language must be a string"),
-        (
-            {"voice": pumice.Audio(np.zeros(100, np.float32), VOICE_RATE)},
-            "100 samples, but the model needs at least 1024",
-        ),
+        ({"voice": pumice.Audio(np.zeros(100, np.float32), VOICE_RATE)}, "100 samples, but the model needs at"),
         ({"text": "?!"}, "no words"),
         ({"text": "a" * 4097}, "at most 4096"),
     ],

@@ -10,15 +10,8 @@ from pumice.chat.families import FORMATS
 from pumice.chat.parser import ChatParser
 
 NAME, ARGUMENTS = "get_weather", {"city": "12", "days": 3}
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": NAME,
-            "parameters": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}},
-        },
-    }
-]
+PARAMETERS = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+TOOLS = [{"type": "function", "function": {"name": NAME, "parameters": PARAMETERS}}]
 WRITTEN = {
     "hermes": f"<tool_call>\n{CALL}\n</tool_call>",
     "mistral": f"[TOOL_CALLS] [{CALL}]",

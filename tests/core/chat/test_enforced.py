@@ -15,12 +15,8 @@ jsonschema = Late("jsonschema")
 
 USER = {"role": "user", "content": "Hi"}
 TIME = {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
-ANSWER = {
-    "type": "object",
-    "properties": {"sun": {"type": "boolean"}},
-    "required": ["sun"],
-    "additionalProperties": False,
-}
+SUN = {"type": "boolean"}
+ANSWER = {"type": "object", "properties": {"sun": SUN}, "required": ["sun"], "additionalProperties": False}
 
 
 def make_model(directory, template):

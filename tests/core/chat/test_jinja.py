@@ -41,11 +41,8 @@ SYSTEM = {"role": "system", "content": 'You\'re <kind> & "good".'}
 USER = {"role": "user", "content": " Hi there\n"}
 ANSWER = {"role": "assistant", "content": "Hello!", "reasoning_content": "\nGreet.\n"}
 FUNCTION = {"name": "get_weather", "arguments": {"city": 'Paris "x"', "days": 3, "share": 1.0, "when": None}}
-CALL = {
-    "role": "assistant",
-    "content": "",
-    "tool_calls": [{"id": "abcdef123", "type": "function", "function": FUNCTION}],
-}
+CALLS = [{"id": "abcdef123", "type": "function", "function": FUNCTION}]
+CALL = {"role": "assistant", "content": "", "tool_calls": CALLS}
 RESULT = {"role": "tool", "tool_call_id": "abcdef123", "name": "get_weather", "content": '{"t": 3}'}
 CHATS = {
     "user": [USER],

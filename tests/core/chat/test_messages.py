@@ -54,18 +54,12 @@ def test_contents_and_arguments_are_made_one():
         ([{"role": "user", "content": 0}], r"messages\[0\].content: expected text or a list of parts, not 0"),
         ([{"role": "user", "content": np.zeros(2)}], r"messages\[0\].content: expected text or a list of parts"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text or a list"),
-        (
-            [{"role": "user", "content": [{"type": "image_url"}]}],
-            r"content\[0\]: no image, sound or video is supported",
-        ),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\]: no image, sound or video is supp"),
         ([{"role": "user", "content": [{"type": "file"}]}], r"content\[0\].type: expected 'text'"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text: expected text"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": 3}}]}], r"tool_calls\[0\].function.name"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}], "not valid JSON"),
-        (
-            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}],
-            "expected an object",
-        ),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}], "an object"),
     ],
 )
 def test_wrong_messages_are_named(messages, problem):
@@ -174,10 +168,7 @@ def call(arguments):
         ({**USER, "extra": [[]] * 100_000}, r"messages\[1\]: more than 100000 values"),
         ({**USER, "content": [{"text": ""}] * 100_000}, r"messages\[1\]: more than 100000 values"),
         ({**USER, "content": "a" * (1 << 24)}, r"messages\[1\]: 16777\d+ characters, but the limit is 16777216"),
-        (
-            call("[" + "[]," * 99_990 + "[]]"),
-            r"messages\[1\].tool_calls\[0\].function.arguments: more than 100000 values",
-        ),
+        (call("[" + "[]," * 99_990 + "[]]"), r"messages\[1\].*function.arguments: more than 100000 values"),
         (call("[" + "[]," * 500_000 + "[]]"), r"function.arguments: 1500004 characters, but the limit is 1048576"),
     ],
 )

@@ -71,10 +71,8 @@ def test_the_format_of_an_unknown_template_is_found_by_probing(name):
     found = probe(template)
     _, text = written(template, 2, "Let me look.")
     assert found.problem() == ""
-    assert parse(found, text) == [
-        ("content", "Let me look."),
-        *(("call", "get_weather", arguments) for arguments in ARGUMENTS),
-    ]
+    calls = [("call", "get_weather", arguments) for arguments in ARGUMENTS]
+    assert parse(found, text) == [("content", "Let me look."), *calls]
 
 
 @pytest.mark.parametrize("name", ANSWERS)

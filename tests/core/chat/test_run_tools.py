@@ -304,14 +304,10 @@ def test_cancelling_the_task_cancels_async_functions_and_keeps_results(model):
     assert [message.name for message in kept] == ["", "cancel"]
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        "required",
-        "weather",
-        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]},
-    ],
-)
+ALLOWED = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}
+
+
+@pytest.mark.parametrize("choice", ["required", "weather", ALLOWED])
 def test_a_required_call_is_the_first_answer_only(model, choice):
     script = [call("weather", city="Paris"), "Sunny."]
     completion = model.chat([USER], tools=[weather], run_tools=True, tool_choice=choice, script=script)

@@ -23,12 +23,8 @@ def get(metadata, chosen=None, request=None, for_tools=False):
 
 
 def test_the_files_template_is_used_and_its_variant_for_tools():
-    metadata = {
-        KEY: "{{ 'a' }}",
-        f"{KEY}.tool_use": "{{ 'b' }}",
-        f"{KEY}.rag": "{{ 'c' }}",
-        KEY + "s": ["tool_use", "rag"],
-    }
+    metadata = {KEY: "{{ 'a' }}", f"{KEY}.tool_use": "{{ 'b' }}", f"{KEY}.rag": "{{ 'c' }}"}
+    metadata[KEY + "s"] = ["tool_use", "rag"]
     assert get(metadata) == "{{ 'a' }}"
     assert get(metadata, for_tools=True) == "{{ 'b' }}"
     assert get(metadata, request="rag") == "{{ 'c' }}"
@@ -52,11 +48,8 @@ def test_a_system_message_begins_the_first_where_there_is_no_such_role():
     assert with_traits(ChatTemplate(source)).render([SYSTEM, USER]) == "(S\n\nU)"
     silent = "{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
     assert with_traits(ChatTemplate(silent)).render([SYSTEM, USER]) == "(S\n\nU)"
-    assert (
-        with_traits(ChatTemplate(BUILTIN["chatml"]))
-        .render([{**SYSTEM, "role": "developer"}, USER])
-        .startswith("<|im_start|>system")
-    )
+    chatml = with_traits(ChatTemplate(BUILTIN["chatml"]))
+    assert chatml.render([{**SYSTEM, "role": "developer"}, USER]).startswith("<|im_start|>system")
 
 
 LATE = {"role": "system", "content": "L"}

@@ -104,11 +104,8 @@ def test_hash(run, file):
     Path("more").write_text(lines + "sha256    00  m.gguf:blk.9.x\n")
     assert run("gguf", "hash", "m.gguf", "--check", "more") == (1, "sha256    00  m.gguf:blk.9.x: missing\n", "")
     Path("empty").touch()
-    for name, problem in (
-        ("empty", "it has no checksums"),
-        ("nowhere", "cannot be read: No such file"),
-        ("m.gguf", "not"),
-    ):
+    problems = {"empty": "it has no checksums", "nowhere": "cannot be read: No such file", "m.gguf": "not"}
+    for name, problem in problems.items():
         done = run("gguf", "hash", "m.gguf", "--check", name)
         assert (done.returncode, done.stderr.startswith(f"error: {name}: {problem}")) == (1, True)
     offset = GGUFFile.open(file).tensors["output.weight"].offset

@@ -67,10 +67,8 @@ def test_a_download_that_was_cut_is_listed_and_removed(run, repository, hub):
         assert run("pull", name).returncode == 1
     hub.faults.cut_after = []
     rows = json.loads(run("list", "--json").stdout)
-    assert [(row["name"], row["bytes"], row["unfinished"]) for row in rows] == [
-        ("hf.co/a/b", 10, True),
-        (address, 10, True),
-    ]
+    found = [(row["name"], row["bytes"], row["unfinished"]) for row in rows]
+    assert found == [("hf.co/a/b", 10, True), (address, 10, True)]
     assert run("list").stdout.count("unfinished: pumice pull goes on") == 2
     assert run("rm", "-y", "a/b:F32", address).returncode == 0
     assert run("list").stdout == ""

@@ -101,11 +101,7 @@ def test_options_are_the_parameters_of_generate(run, model, options, parameters)
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
-        (
-            ["run", "MODEL", "once", "x"],
-            2,
-            r"error: Got unexpected extra argument \(x\); put a text of several words in quotes .*",
-        ),
+        (["run", "MODEL", "once", "x"], 2, r"error: Got unexpected extra argument \(x\); put a text .*"),
         (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either a prompt or --file .*"),
         (["run", "MODEL", "a", "-p", "b"], 2, r"error: two prompts: one as TEXT and one with -p; .*"),
         (["run", "MODEL", "a", "--reasoning", "off"], 2, r"error: --reasoning is an option of chats; `run` .*"),
@@ -119,11 +115,7 @@ def test_options_are_the_parameters_of_generate(run, model, options, parameters)
         (["run", "nowhere.gguf", "-p", "a"], 1, r"error: .*nowhere.gguf.*"),
         (["run", f"./{'x' * 300}.gguf", "-p", "a"], 1, r"error: x+.gguf: file name too long"),
         (["run", "MODEL", "-f", "nowhere.txt"], 1, r"error: nowhere.txt: cannot be read: .*"),
-        (
-            ["run", "MODEL", "-p", "a", "--backend", "cuda"],
-            1,
-            r"error: unknown backend 'cuda'; did you mean 'vulkan'.*",
-        ),
+        (["run", "MODEL", "-p", "a", "--backend", "cuda"], 1, r"error: unknown backend 'cuda'; did you mean 'vul.*"),
         (["run", "MODEL", "-p", "a b " * 999, "-c", "64"], 1, r"error: the prompt has .*, -c is 64: .* or raise -c"),
         (["run", "MODEL", "-p", "a", "-mm", "/nowhere.gguf"], 1, "error: -mm: /nowhere.gguf: no such file"),
         (["run", "MODEL", "-p", "a", "--device", "x9"], 1, r"error: --device: unknown GPU backend 'x'; .*"),

@@ -88,11 +88,7 @@ def test_a_closed_model_says_so(path):
     model = pumice.load(path, **EXACT)
     model.close()
     model.close()
-    for use in (
-        lambda: model.stream("a"),
-        lambda: model.generate("a"),
-        lambda: model.logits([1]),
-        model.engine.snapshot,
-    ):
+    calls = (lambda: model.stream("a"), lambda: model.generate("a"), lambda: model.logits([1]), model.engine.snapshot)
+    for use in calls:
         with pytest.raises(pumice.PumiceError, match="closed"):
             use()

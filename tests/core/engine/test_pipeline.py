@@ -92,11 +92,8 @@ class Begun(Pending):
 
 def pipeline(log: list[str], n: int = 3, gives_logits: bool = True) -> tuple[Pipeline, list[Device]]:
     """The first program's second result is an input of the last."""
-    tokens, skip, logits = (
-        Tensor("tokens", ("n_tokens",), "i32"),
-        hidden("skip"),
-        Tensor("logits", ("n_outputs", N_VOCAB)),
-    )
+    tokens, skip = Tensor("tokens", ("n_tokens",), "i32"), hidden("skip")
+    logits = Tensor("logits", ("n_outputs", N_VOCAB))
     values = [tokens, *(hidden(f"h{i}") for i in range(n - 1)), logits]
     segments = [Segment("gpu", [], [values[i]], [values[i + 1]], device=i) for i in range(n)]
     segments[0].outputs.append(skip)

@@ -148,10 +148,8 @@ def test_moved_tensors_give_the_same_logits(tmp_path: Path, rules: PlacementRule
             for weight in (tensor for tensor in node.operands() if isinstance(tensor, Weight)):
                 override = next((item for item in rules.overrides if item.pattern.search(weight.name)), None)
                 if override:
-                    assert (segment.backend, segment.device) == (
-                        override.device.backend or "cpu",
-                        override.device.number,
-                    )
+                    device = override.device
+                    assert (segment.backend, segment.device) == (device.backend or "cpu", device.number)
             if not rules.kv_offload and node.state is not None:
                 assert segment.backend == "cpu"
 
@@ -187,12 +185,7 @@ def test_tensor_split_says_the_shares_of_devices(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("exps", "expected REGEX=DEVICE"),
-        ("exps=somewhere", "expected REGEX=DEVICE"),
-        ("(=CPU", "not a regular expression"),
-    ],
+    ("text", "message"), [("exps", "REGEX=DEVICE"), ("exps=somewhere", "REGEX=DEVICE"), ("(=CPU", "not a regular")]
 )
 def test_wrong_overrides_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

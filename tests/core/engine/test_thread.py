@@ -100,12 +100,8 @@ def test_a_panic_in_a_step_is_an_error_of_its_requests(model, monkeypatch):
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_forked_process_gets_an_error_or_its_own_model(path, backend):
     def child(queue):
-        for use in (
-            lambda: model.generate("a"),
-            lambda: next(stream),
-            lambda: model.logits([1]),
-            model.engine.snapshot,
-        ):
+        calls = (lambda: model.generate("a"), lambda: next(stream), lambda: model.logits([1]))
+        for use in (*calls, model.engine.snapshot):
             try:
                 use()
             except ModelClosedError as error:

@@ -32,10 +32,8 @@ def file(folder, forgets, n_tokens):
 
 
 def test_logits_of_all_tokens_are_refused(tmp_path):
-    with (
-        file(tmp_path, True, 6) as opened,
-        pytest.raises(ModelError, match=r"tiny.gguf: .*must be \[n_outputs, n_vocab\]"),
-    ):
+    problem = r"tiny.gguf: .*must be \[n_outputs, n_vocab\]"
+    with file(tmp_path, True, 6) as opened, pytest.raises(ModelError, match=problem):
         trace(opened, Tiny(HParams(opened.metadata)), 8)
 
 

@@ -55,9 +55,7 @@ def test_a_common_prefix_of_choices_does_not_count():
 
 def test_scores():
     tasks = [
-        Task(["az", "ab"], frozenset({0})),
-        Task(["az", "ab", "ac"], frozenset({1})),
-        Task(["ab", "ay"], frozenset({1})),
+        Task(chosen, frozenset({i})) for chosen, i in ((["az", "ab"], 0), (["az", "ab", "ac"], 1), (["ab", "ay"], 1))
     ]
     scores = list(measure(Likes(), tokens, tasks))
     assert [score.accuracy for score in scores] == pytest.approx([1, 1 / 2, 2 / 3])
@@ -77,11 +75,8 @@ def test_tasks_are_drawn_as_llama_cpp_draws(kind, drawn):
         lines = [f"{i},{i}_,a,b,1" for i in range(1000)]
     tasks = read_tasks("\n".join(lines).encode(), kind, 8)
     assert [int(re.match(r"\d+", task.texts[0])[0]) for task in tasks] == drawn
-    assert (
-        len(read_tasks("\n".join(lines).encode(), kind, 1000))
-        == len(read_tasks("\n".join(lines).encode(), kind))
-        == 1000
-    )
+    text = "\n".join(lines).encode()
+    assert len(read_tasks(text, kind, 1000)) == len(read_tasks(text, kind)) == 1000
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,8 @@ def test_an_error_in_between_leaves_nothing(tmp_path):
     infos = [TensorInfo("x", GGMLType.F32, (4,))]
     with pytest.raises(ZeroDivisionError), Writer(path, {}, infos, force=True) as writer:
         writer.write(np.zeros(4 // 0, np.float32))
-    with (
-        pytest.raises(ValueError, match="12 bytes of tensor 'x' are missing"),
-        Writer(path, {}, infos, force=True) as w,
-    ):
+    missing = pytest.raises(ValueError, match="12 bytes of tensor 'x' are missing")
+    with missing, Writer(path, {}, infos, force=True) as w:
         w.write(np.zeros(1, np.float32))
     with pytest.raises(ValueError, match="only 16 are expected"), Writer(path, {}, infos, force=True) as writer:
         writer.write(np.zeros(5, np.float32))
@@ -151,10 +149,8 @@ def test_a_full_disk_is_known_beforehand(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["no/such/m.gguf", "folder"])
 def test_places_that_cannot_be(tmp_path, place):
     (tmp_path / "folder").mkdir()
-    with (
-        pytest.raises(GGUFError, match=r"the folder .* does not exist|not a regular file"),
-        Writer(tmp_path / place, {}, []),
-    ):
+    refused = pytest.raises(GGUFError, match=r"the folder .* does not exist|not a regular file")
+    with refused, Writer(tmp_path / place, {}, []):
         pass
 
 

@@ -220,10 +220,8 @@ def test_two_processes_fetch_one_file_together(hub, repository, tmp_path):
     hub.faults.slow = 0.1
     code = "import sys, pumice.hub; print(pumice.hub.locate('a/b').path)"
     environment = {**os.environ, **hub_server.environment(hub, tmp_path)}
-    runs = [
-        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    options = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    runs = [subprocess.Popen([sys.executable, "-c", code], **options) for _ in range(2)]
     paths = [run.communicate(timeout=60)[0].strip() for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert paths[0] == paths[1]

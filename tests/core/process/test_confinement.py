@@ -76,14 +76,8 @@ def test_a_plugin_in_an_engine_is_denied_everything(trials):
 def test_paths_that_the_configuration_adds(path, home):
     """An engine may read and write the model, its adapters and parts, and files that the configuration names."""
     (home / "more").mkdir()
-    config = load_config(
-        {
-            "sandbox_read": ["more"],
-            "sandbox_write": [str(home / "kept")],
-            "adapters": {"a": "a.gguf"},
-            "draft": "d.gguf",
-        }
-    )
+    files = {"adapters": {"a": "a.gguf"}, "draft": "d.gguf"}
+    config = load_config({"sandbox_read": ["more"], "sandbox_write": [str(home / "kept")], **files})
     policy = engine_policy(path, config, get_registry(config))
     assert {str(path), str(home / "more"), str(home / "a.gguf"), str(home / "d.gguf")} <= set(policy.access.read)
     assert str(home / "kept") in policy.access.write

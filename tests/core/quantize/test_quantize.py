@@ -51,12 +51,8 @@ def random_imatrix(model, tmp_path_factory):
             infos += [TensorInfo(f"{tensor.name}.in_sum2", GGMLType.F32, (1, tensor.shape[1]))]
             infos += [TensorInfo(f"{tensor.name}.counts", GGMLType.F32, (1, 1))]
             data += [random.random_sample(tensor.shape[1]).astype(np.float32) * 512, np.full(1, 512, np.float32)]
-    metadata = {
-        "general.type": "imatrix",
-        "imatrix.datasets": ["text.txt"],
-        "imatrix.chunk_count": 1,
-        "imatrix.chunk_size": 512,
-    }
+    metadata = {"general.type": "imatrix", "imatrix.datasets": ["text.txt"]}
+    metadata |= {"imatrix.chunk_count": 1, "imatrix.chunk_size": 512}
     path = tmp_path_factory.mktemp("imatrix") / "imatrix.gguf"
     with Writer(path, metadata, infos) as writer:
         for values in data:

@@ -162,35 +162,23 @@ def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
     monkeypatch.setattr(confinement, "_kept", None)
     keep_sandbox(config, ["models", "model.gguf"])
     with spawner():
-        for weaker in (
-            {"sandbox": "off"},
-            {"sandbox_read": ["/"]},
-            {"sandbox_write": ["/"]},
-            {"memory_limit": 0},
-            {"memory_limit": 8},
-        ):
+
+        def load(path: object = WEAK[0], **settings: object) -> bytes:
+            return COMMANDS.encode(Load(path, load_config({"memory_limit": 4} | settings).layers, *WEAK[2:]))
+
+        weaker = {"sandbox": "off", "sandbox_read": ["/"], "sandbox_write": ["/"], "memory_limit": 0}
+        for settings in (*({name: value} for name, value in weaker.items()), {"memory_limit": 8}):
             with pytest.raises(SandboxError, match="cannot be weakened"):
-                start(
-                    "engine",
-                    COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | weaker).layers, *WEAK[2:])),
-                )
+                start("engine", load(**settings))
         for path in ("other.gguf", "models/../other.gguf", "modelsx/a.gguf", "/etc/passwd"):
             with pytest.raises(SandboxError, match="the server was not started with this model"):
                 start("engine", COMMANDS.encode(Load(Path(path), *WEAK[1:])))
         for draft in ({"draft": "other.gguf"}, {"adapters": {"a": "other.gguf"}}):
             with pytest.raises(SandboxError, match="was not started with this model"):
-                start(
-                    "engine",
-                    COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | draft).layers, *WEAK[2:])),
-                )
+                start("engine", load(**draft))
         with pytest.raises(EngineError, match="invalid order of a reader"):
             start("reader", b"model.gguf")
-        child = start(
-            "engine",
-            COMMANDS.encode(
-                Load(Path("models/a.gguf"), load_config({"sandbox": "on", "memory_limit": 2}).layers, *WEAK[2:])
-            ),
-        )
+        child = start("engine", load(Path("models/a.gguf"), sandbox="on", memory_limit=2))
         child.kill()
 
 
