@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -40,6 +41,9 @@ _STATUS: Mapping[tuple[type[pumice.PumiceError], ...], int] = {
 }
 """Statuses of errors of the library; the first kind that fits counts."""
 
+_FOLDERS = re.compile(r"""(?<![\w:/\\])(?:[A-Za-z]:|[.~]{0,2})[/\\](?:[^\s/\\:"',;()][^/\\:"',;()\n]*[/\\])+""")
+"""The folders of a path, which may have spaces; addresses of the web are none."""
+
 TOO_LONG = "exceed_context_size_error"
 _LISTED = 20  # names of models in a message
 _RETRY_SECONDS = "1"
@@ -47,7 +51,17 @@ _CLIENT_GONE = 499  # status in logs; nobody reads it
 
 
 def problem_of(error: BaseException) -> Problem:
-    """Return what a client is told of an error."""
+    """Return what a client is told of an error; an error of the server names no folders of it."""
+    problem = _problem_of(error)
+    return replace(problem, message=without_folders(problem.message)) if problem.status >= 500 else problem
+
+
+def without_folders(message: str) -> str:
+    """Return a message with the names of files in place of their absolute paths."""
+    return _FOLDERS.sub("", message)
+
+
+def _problem_of(error: BaseException) -> Problem:
     if isinstance(error, pumice.RequestTimeoutError):
         error = too_late()
     if isinstance(error, HTTPException):

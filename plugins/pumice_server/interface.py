@@ -1,6 +1,14 @@
 """All that a protocol uses of the server: requests, answers, and loaded models."""
 
-from pumice_server.errors import TOO_LONG, UnwritableError, bad_request, no_model, too_late
+from pumice_server.errors import (
+    TOO_LONG,
+    UnwritableError,
+    bad_request,
+    no_model,
+    problem_of,
+    too_late,
+    without_folders,
+)
 from pumice_server.http.answers import (
     DONE,
     JSON,
@@ -136,6 +144,7 @@ __all__ = [
     "no_model",
     "post",
     "present",
+    "problem_of",
     "prompt_of",
     "prompt_string",
     "read_form",
@@ -155,4 +164,5 @@ __all__ = [
     "unless_gone",
     "usage",
     "vectors_size",
+    "without_folders",
 ]

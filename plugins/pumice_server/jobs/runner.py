@@ -19,7 +19,7 @@ from pumice_server.batch.results import is_failed
 from pumice_server.batch.row_client import RowClient
 from pumice_server.batch.rows import read_row
 from pumice_server.batch.work import answer_all
-from pumice_server.errors import UnwritableError
+from pumice_server.errors import UnwritableError, problem_of
 from pumice_server.http.body import parse
 from pumice_server.jobs.store import FINISHED, MAX_AGE, Batch, JobStore, StoredFile, now
 from pumice_server.pools import FILES
@@ -140,7 +140,7 @@ class Jobs:
             await self._fail(batch, str(error), error.line)
         except Exception as error:  # of too little room, or a defect; the next batch may do better
             logger.error("batch %s failed: %s", batch["id"], _told(error))
-            await self._fail(batch, _told(error))
+            await self._fail(batch, problem_of(error).message)
         finally:
             self._running = ""
 

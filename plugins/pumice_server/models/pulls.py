@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 import pumice
 from pumice.cli.fetched_models import Fetched, run_fetch
 from pumice.hub import ClientFetch
+from pumice_server.errors import without_folders
 from pumice_server.pools import PULLS, Place
 
 _PROGRESS_SECONDS = 0.1  # between two reports to a client
@@ -99,7 +100,7 @@ class Pulls:
                 pull = Pull(ClientFetch(name))
             except pumice.UnknownModelError as error:
                 place.release()
-                raise HTTPException(400, str(error)) from None
+                raise HTTPException(400, without_folders(str(error))) from None
             self._by_name[name] = pull
             self._threads[pull] = place
             pull.start(lambda: self._forget(name, pull))
@@ -159,5 +160,5 @@ class Pulls:
 def _client_error(error: Exception) -> Exception:
     """Return an error for clients; errors of a model's source are not errors of this server."""
     if isinstance(error, pumice.UnknownModelError):
-        return HTTPException(404, str(error))
+        return HTTPException(404, without_folders(str(error)))
     return HTTPException(502, str(error)) if isinstance(error, pumice.HubError) else error

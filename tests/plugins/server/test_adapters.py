@@ -230,6 +230,7 @@ def test_adapters_outlive_a_reload(growing):
 def test_what_cannot_be_added(growing, texts, body, status, message):
     response = change(growing, **body)
     assert (response.status_code, message in response.json()["error"]["message"]) == (status, True), response.text
+    assert "/adapters/" not in response.text
     assert growing.client.get("/lora-adapters").json() == []
     assert text(growing) == texts()
 

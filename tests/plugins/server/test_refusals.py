@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from pumice_server.errors import without_folders
+
 COMPLETIONS, CHATS, RESPONSES, EMBED = "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"
 MESSAGES = [{"role": "user", "content": "Once"}]
 NEEDED = {  # fields of a request that is right but for one
@@ -76,3 +78,17 @@ def test_the_message_names_what_is_wrong(server, path, fields, message):
     told = error if path.startswith("/api/") else error["message"]
     assert response.status_code == (501 if message.startswith("501") else 400)
     assert re.search(message, f"{response.status_code} {told}"), told
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("/srv/my models/a b.gguf: truncated", "a b.gguf: truncated"),
+        ("not in ~/.cache/pumice/a.gguf, but in ../b/c.gguf", "not in a.gguf, but in c.gguf"),
+        (r"cannot open 'C:\models\a.gguf'", "cannot open 'a.gguf'"),
+        ("run `/venv/bin/python -m pip install '/src/pumice[mcp]'`", "run `python -m pip install 'pumice[mcp]'`"),
+        ("https://a.example/b/c.gguf: 3 tokens/s; POST /lora-adapters", None),
+    ],
+)
+def test_errors_of_the_server_name_no_folders(message, told):
+    assert without_folders(message) == (told or message)

@@ -25,6 +25,7 @@ from pumice_server.interface import (
     bad_request,
     scales_by_name,
     service_of,
+    without_folders,
 )
 from pumice_server.protocols.llama_server.answer_types import AdapterScale
 
@@ -84,7 +85,7 @@ async def _changed(service: Service, served_model: ServedModel, change: Callable
     try:
         await FILES(change)
     except (pumice.ModelError, pumice.GGUFError, pumice.ConvertError) as error:
-        raise bad_request(str(error)) from None
+        raise bad_request(without_folders(str(error))) from None
     finally:
         served_model.adapters_changed(service.model)
 

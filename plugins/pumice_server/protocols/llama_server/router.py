@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from pumice_server.answer_types import Success
 from pumice_server.catalogue import Pull, ServedModel, begin_pull, delete_model, read_name
-from pumice_server.interface import Models, Streaming, bad_request, no_model
+from pumice_server.interface import Models, Streaming, bad_request, no_model, problem_of
 from pumice_server.protocols.llama_server.answer_types import ModelEvent
 from pumice_server.protocols.llama_server.bodies import NamedModelBody
 
@@ -52,8 +52,7 @@ async def _fetch(models: Models, name: str, pull: Pull) -> None:
         await models.add(name, pull.result.result())
         models.events.tell("download_finished", name)
     except Exception as error:
-        reason = error.detail if isinstance(error, HTTPException) else str(error)
-        models.events.tell("download_failed", name, {"error": reason})
+        models.events.tell("download_failed", name, {"error": problem_of(error).message})
 
 
 async def load_model(request: Request, body: NamedModelBody) -> Success:
