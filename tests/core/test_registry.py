@@ -221,7 +221,11 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("plugins: {prefer: {backends: {mine: cpu}}}", "plugins.prefer.backends.mine: plugin 'cpu' registers no ba"),
         ("sampelrs: {}", "unknown key 'sampelrs'; did you mean 'samplers'?"),
         ("mien: {}", "unknown key 'mien'; did you mean 'mine'?"),
-        ("zzz: {}", "unknown key 'zzz' (no backend has this name; known: "),
+        (
+            "{zzz: {}, backends: [mine], plugins: {disabled: [cpu, mlx, numpy, ray, vulkan]}}",
+            "unknown key 'zzz' (no setting or installed backend has this name; backends: mine); "
+            "these plugins are disabled: cpu, mlx, numpy, ray, vulkan",
+        ),
         ("mine: {treads: 1}", "mine: unknown key 'treads'; did you mean 'threads'?"),
         ("mine: {threads: all}", "mine: threads: should be an integer, not 'all'"),
         ("mlx: {activations: int8}", "mlx: activations: should be one of auto, float32, float16, not 'int8'"),

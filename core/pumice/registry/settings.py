@@ -97,8 +97,8 @@ def _check_sections(config: Config, registry: Registry) -> None:
                 reader.values(registry.backends[name].Options, {key: value})
         elif name not in absent.union(config.backends):
             hint = did_you_mean(name, [*SETTINGS, *registry.backends])
-            hint = hint or f" (no backend has this name; known: {', '.join(sorted(registry.backends))})"
-            raise ConfigError(f"{config.source(name)}: unknown key {name!r}{hint}")
+            hint = hint or f" (no setting or installed backend has this name; backends: {', '.join(registry.backends)})"
+            raise ConfigError(f"{config.source(name)}: unknown key {name!r}{hint}{registry.backends.absent}")
 
 
 def _check_samplers(config: Config, registry: Registry) -> None:
