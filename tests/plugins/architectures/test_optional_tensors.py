@@ -34,25 +34,13 @@ def load(tmp_path: Path, name: str, change: Callable[[Tensors], Any] = lambda te
 @pytest.mark.parametrize(
     ("name", "ignored", "applied"),
     [
-        ("afmoe", "attn_gate", "attn_output"),
-        ("cogvlm", "attn_qkv", "attn_output"),
-        ("hrm_text", "attn_gate", "attn_output"),
-        ("hy_v4", "attn_output", ""),
-        ("internlm2", "ffn_up", "attn_q"),
-        ("kimi-linear", "ffn_up_exps", "attn_output"),
-        ("laguna", "attn_gate", "attn_output"),
-        ("qwen3", "attn_nothing", "ffn_down"),
-        ("minimax-01", "attn_qkv", "attn_q"),
-        ("muse-glimmer", "attn_gate", "attn_output"),
-        ("openelm", "attn_qkv", "attn_output"),
-        ("plamo2", "ssm_out", "attn_output"),
-        ("plamo3", "attn_qkv", "attn_output"),
-        ("qwen3next", "ssm_out", "attn_q"),
-        ("qwen35", "attn_nothing", "ssm_out"),
-        ("qwen3vl", "ffn_up", "attn_k"),
-        ("spark2_5", "attn_gate", "attn_output"),
-        ("talkie", "ffn_gate", "ffn_down"),
-        ("xverse", "ffn_down", "attn_v"),
+        *((name, "attn_gate", "attn_output") for name in ("afmoe", "hrm_text", "laguna", "muse-glimmer", "spark2_5")),
+        *((name, "attn_qkv", "attn_output") for name in ("cogvlm", "openelm", "plamo3")),
+        *(("hy_v4", "attn_output", ""), ("internlm2", "ffn_up", "attn_q"), ("qwen3vl", "ffn_up", "attn_k")),
+        *(("kimi-linear", "ffn_up_exps", "attn_output"), ("minimax-01", "attn_qkv", "attn_q")),
+        *(("plamo2", "ssm_out", "attn_output"), ("qwen3next", "ssm_out", "attn_q")),
+        *(("qwen3", "attn_nothing", "ffn_down"), ("qwen35", "attn_nothing", "ssm_out")),
+        *(("talkie", "ffn_gate", "ffn_down"), ("xverse", "ffn_down", "attn_v")),
     ],
 )
 def test_scales_of_a_family(tmp_path: Path, tiny_logits: Any, name: str, ignored: str, applied: str) -> None:
@@ -134,9 +122,8 @@ def test_groups_of_heads_may_be_an_axis(tmp_path: Path, tiny_logits: Any) -> Non
 def test_whole_keys_may_have_positions(tmp_path: Path) -> None:
     """As if the values without a position were all 0."""
     model = ZOO["minicpm3"]
-    n_head, k_dim, n_rot = (
-        model.metadata[key] for key in ("attention.head_count", "attention.key_length", "rope.dimension_count")
-    )
+    keys = ("attention.head_count", "attention.key_length", "rope.dimension_count")
+    n_head, k_dim, n_rot = (model.metadata[key] for key in keys)
     nope, v_dim = k_dim - n_rot, model.metadata["attention.value_length"]
 
     def silent(tensors: Tensors) -> None:
@@ -149,9 +136,8 @@ def test_whole_keys_may_have_positions(tmp_path: Path) -> None:
             q, kv = tensors[f"blk.{i}.attn_q_b.weight"], tensors[f"blk.{i}.attn_kv_b.weight"]
             q = q.reshape(n_head, k_dim, -1)[:, nope:] * np.sqrt(n_rot / k_dim)  # the scale of scores
             tensors[f"blk.{i}.attn_q_b.weight"] = q.reshape(n_head * n_rot, -1).astype(np.float32)
-            tensors[f"blk.{i}.attn_kv_b.weight"] = kv.reshape(n_head, nope + v_dim, -1)[:, nope:].reshape(
-                n_head * v_dim, -1
-            )
+            kv = kv.reshape(n_head, nope + v_dim, -1)[:, nope:]
+            tensors[f"blk.{i}.attn_kv_b.weight"] = kv.reshape(n_head * v_dim, -1)
 
     expected = load(tmp_path, "minicpm3", silent)
     assert error(load(tmp_path, "minicpm3", whole, **{"attention.key_length": n_rot}), expected) < 1e-9

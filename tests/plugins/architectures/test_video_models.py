@@ -8,12 +8,11 @@ import pytest
 import pumice
 from pumice.config import load_config
 from pumice.embeddings import Embeddings
-from pumice.engine import Request
 from pumice.engine.media.projector import Projector
 from pumice.media.videos import Video, VideoForm
 from pumice.media_encoder import JoinedPieces
 from pumice.registry import get_registry
-from pumice.streaming.stream import Stream
+from reference_models import check_text
 from videos import FIXTURE, MODELS, SIZE, frames
 from vision_files import write_projector
 from vision_models import IMAGE, converted, raster
@@ -22,6 +21,8 @@ pytest.importorskip("PIL")
 VALUES, TOLD = np.load(FIXTURE), json.loads(FIXTURE.with_suffix(".json").read_text())
 VIDEO_TOKEN = 415
 WITH_TEXTS = ("qwen2vl", "qwen25vl", "qwen3vl", "glm4v", "gemma4")
+AROUND = dict.fromkeys(("qwen2vl", "qwen25vl"), ("<|vision_start|>", "<|vision_end|>"))
+AROUND["glm4v"] = ("<|begin_of_video|>", "<|end_of_video|>")
 # Where transformers samples no frame or leaves one out, of a video of one frame.
 ALONE = {"qwen2vl": [0], "qwen25vl": [0]}
 
@@ -94,16 +95,11 @@ def test_sizes_of_frames_are_those_of_transformers(opened, kind):
 @pytest.mark.parametrize("kind", TOLD)
 def test_texts_among_frames_are_those_of_transformers(opened, kind):
     for text, expected in TOLD[kind]["texts"].items():
-        form = form_of(text)
-        encoder = opened[kind].encoders["image"]
-        n, size = len(encoder.plan_video(form).frames), encoder.plan_video(form).size
-        parts = encoder.prepare_video(form, np.zeros((n, *size, 3), np.uint8))
+        form, encoder = form_of(text), opened[kind].encoders["image"]
+        plan = encoder.plan_video(form)
+        parts = encoder.prepare_video(form, np.zeros((len(plan.frames), *plan.size, 3), np.uint8))
         ours = "".join(part if isinstance(part, str) else "#" for part in parts)
-        around = {
-            "qwen2vl": ("<|vision_start|>", "<|vision_end|>"),
-            "glm4v": ("<|begin_of_video|>", "<|end_of_video|>"),
-        }
-        before, after = around.get("qwen2vl" if kind == "qwen25vl" else kind, ("", ""))
+        before, after = AROUND.get(kind, ("", ""))
         assert ours == before + expected + after
 
 
@@ -148,9 +144,8 @@ def test_pixels_of_frames_are_those_of_transformers(opened, kind):
 
 def test_frames_of_minicpmv_are_images_without_slices(opened):
     parts, pieces = parts_of(opened["minicpmv46"], "minicpmv46")
-    np.testing.assert_allclose(
-        np.concatenate([piece.inputs["patches"] for piece in pieces]), VALUES["minicpmv46.pixels"], atol=1e-5
-    )
+    patches = np.concatenate([piece.inputs["patches"] for piece in pieces])
+    np.testing.assert_allclose(patches, VALUES["minicpmv46.pixels"], atol=1e-5)
     texts = "".join(part if isinstance(part, str) else "#" for part in parts)
     assert texts == "<image>#</image>" * len(pieces) == "<image>#</image>" * 2
 
@@ -167,10 +162,5 @@ def test_texts_after_a_video_are_those_of_transformers(opened, folders, kind):
         start = ids.index(IMAGE if kind == "glm4v" else VIDEO_TOKEN, start)
         spans.append(part.at(start))
         start += len(part.rows)
-    options = {"sampling": {"temperature": 0.0}, "max_tokens": len(logprobs), "logprobs": 20}
-    request = Request(ids, media=spans, end_tokens=frozenset(), **options)
     with pumice.load(folders(kind) / "model.gguf", backend="numpy", kv_type="f32", n_ctx=512) as model:
-        result = Stream.open(model.engine.client, request)[0].completion()
-    assert result.tokens == logprobs.argmax(-1).tolist()
-    for row, top in zip(logprobs, result.logprobs, strict=True):
-        np.testing.assert_allclose([value for _, value in top.top], [row[token] for token, _ in top.top], atol=3e-4)
+        check_text(model, ids, spans, logprobs, 3e-4)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,9 +57,7 @@ def test_a_saved_kernel_is_loaded(folder: Path) -> None:
     assert [path.suffix for path in folder.iterdir()] == [".kernel"]  # nothing is left of writing
 
 
-def test_kernels_that_other_processes_compile_meanwhile_are_not_compiled_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_that_others_compile_meanwhile_are_not_compiled_again(folder: Path, monkeypatch: Any) -> None:
     compiled = []
 
     def compile_one(name: str) -> CompiledKernel:
@@ -105,9 +104,7 @@ def test_other_sets_and_versions_use_other_files(folder: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
-def test_a_cache_that_others_may_write_to_is_not_used(
-    folder: Path, mode: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_others_may_write_to_is_not_used(folder: Path, mode: int, caplog: Any) -> None:
     cache.save("name", ENTRY)
     folder.chmod(mode)
     cache._folders.cache_clear()

@@ -27,9 +27,8 @@ def counting(x: np.ndarray, y: np.ndarray, count: np.ndarray, steps: int) -> Ope
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
     """Each operation reads all that the one before wrote; also more threads than cores."""
-    pool = ThreadPool(n_threads)
-    width, steps = 4000, 50
-    x, y, count = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64)
+    pool, width, steps = ThreadPool(n_threads), 4000, 50
+    (x, y), count = np.zeros((2, width), np.float32), np.ones(1, np.int64)
     table = counting(x, y, count, steps)
     for _ in range(20):
         pool.run(OperationTable())  # nothing to do
@@ -43,7 +42,7 @@ def test_an_interrupted_step_leaves_no_thread_waiting(monkeypatch: pytest.Monkey
     """Ctrl-C while weights are packed comes before the thread's own part of a step, or after it."""
     monkeypatch.setattr("pumice_cpu.contention.Pace.choose", lambda self, now: False)
     pool, width = ThreadPool(3), 4000
-    x, y, count = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64)
+    (x, y), count = np.zeros((2, width), np.float32), np.ones(1, np.int64)
     table = counting(x, y, count, 10)
     pool.run(table)
     call = getattr(pool, method)

@@ -72,9 +72,8 @@ def folder(tmp_path_factory):
 def test_kernels_of_the_package_run_without_a_compiler(folder):
     done = subprocess.run([sys.executable, "-c", WITHOUT_A_COMPILER, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    message = "cpu: the kernel elementwise.unary:gelu did not come with this package"
-    assert done.stdout.startswith(message)
-    assert done.stdout.endswith("[compiler]'\n")
+    message = r"cpu: the kernel elementwise.unary:gelu did not come with this package.*\[compiler\]'\n"
+    assert re.fullmatch(message, done.stdout)
 
 
 def test_a_compiler_that_cannot_be_imported_is_one_line(tmp_path):
@@ -120,18 +119,14 @@ from pumice_cpu.codegen import object_file
 from pumice_cpu.compiler import source_of
 sys.stdout.buffer.write(object_file(source_of("norms.rms_norm")[1], sys.argv[1])[:20])
 """
+ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00"
 
 
 @pytest.mark.parametrize(
     ("tag", "isa", "magic"),
     [
-        pytest.param(
-            "manylinux2014_x86_64",
-            "avx512vnni",
-            b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\x3e\x00",
-            marks=pytest.mark.nightly,
-        ),
-        ("manylinux2014_aarch64", "neon", b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\xb7\x00"),
+        pytest.param("manylinux2014_x86_64", "avx512vnni", ELF + b"\x3e\x00", marks=pytest.mark.nightly),
+        ("manylinux2014_aarch64", "neon", ELF + b"\xb7\x00"),
         pytest.param("macosx_11_0_arm64", "neon", b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01", marks=pytest.mark.nightly),
         ("win_amd64", "avx2", b"\x64\x86"),
     ],
@@ -203,9 +198,8 @@ def test_no_kernel_is_left_to_a_base_that_does_not_have_it():
 
 def test_the_digest_covers_all_modules_that_kernels_import():
     package = Path(sources.__file__).parent
-    files = [
-        file for part in sources.PARTS for file in [package / part, *(package / part).rglob("*.py")] if file.is_file()
-    ]
+    found = [file for part in sources.PARTS for file in (package / part, *(package / part).rglob("*.py"))]
+    files = [file for file in found if file.is_file()]
     imported = {name for file in files for name in re.findall(r"^from pumice_cpu\.(\w+)", file.read_text(), re.M)}
     assert len(files) > 40
     assert imported - {part.removesuffix(".py") for part in sources.PARTS} == set()
@@ -228,8 +222,6 @@ def test_a_platform_wheel_has_kernels_and_needs_no_compiler(tmp_path):
         assert wheel.read("pumice_cpu/precompiled/avx2.so") == b"code"
         assert "pumice_cpu/precompiled/pumice.lib" not in wheel.namelist()
         assert b"Tag: py3-none-win_amd64" in wheel.read("pumice-1.0.dist-info/WHEEL")
-        wanted = wheel.read("pumice-1.0.dist-info/METADATA").decode()
+        wanted, record = (wheel.read(f"pumice-1.0.dist-info/{name}").decode() for name in ("METADATA", "RECORD"))
         assert wanted.splitlines() == ["Requires-Dist: numpy", "Requires-Dist: numba>=0.60; extra == 'compiler'"]
-        assert {line.split(",")[0] for line in wheel.read("pumice-1.0.dist-info/RECORD").decode().splitlines()} == set(
-            wheel.namelist()
-        )
+        assert {line.split(",")[0] for line in record.splitlines()} == set(wheel.namelist())

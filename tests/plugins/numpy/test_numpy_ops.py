@@ -36,15 +36,12 @@ def check(actual, expected, tolerance=2e-6):
 @pytest.mark.parametrize(
     ("op", "formula"),
     [
+        *(("sigmoid", special.expit), ("tanh", np.tanh), ("exp", np.exp), ("sin", np.sin)),
         ("silu", lambda x: x * special.expit(x)),
-        ("sigmoid", special.expit),
-        ("tanh", np.tanh),
         ("relu", lambda x: np.maximum(x, 0)),
         ("softplus", lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)),
         ("relu_squared", lambda x: np.maximum(x, 0) ** 2),
         ("sqrt", lambda x: np.where(x < 0, np.nan, np.abs(x) ** 0.5)),
-        ("exp", np.exp),
-        ("sin", np.sin),
         ("softmax", lambda x: special.softmax(x, axis=-1)),
         ("gelu", lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
         ("gelu_erf", lambda x: x * special.ndtr(x)),
@@ -179,9 +176,13 @@ def attend_in_parts(tmp_path, q, k, v, parts, kv_type="f32", weights=None, **att
         return g.attention(a["q"], a["k"], a.get("v"), sinks=sinks, **attrs)
 
     activations = {"q": q, "k": k} | ({} if v is None else {"v": v})
-    graphed = Graphed(
-        tmp_path, NumpyBackend(), Case(build, activations, weights or {}), limits((window,), kv_type, n_seqs=2)
-    )
+    case = Case(build, activations, weights or {})
+    graphed = Graphed(tmp_path, NumpyBackend(), case, limits((window,), kv_type, n_seqs=2))
+    return in_parts(graphed, activations, parts, window)
+
+
+def in_parts(graphed, activations, parts, window=0):
+    """Return the outputs of two sequences that are read in parts, the second one reversed."""
     n_past, outputs = 0, ([], [])
     for n in parts:
         rows = slice(n_past, n_past + n)
@@ -309,13 +310,6 @@ def test_recurrent_operations_in_any_parts(tmp_path, parts):
     activations = {"x": x, "dt": dt, "b": b, "c": c}
     graphed = Graphed(tmp_path, NumpyBackend(), Case(build, activations, weights), limits())
     for _ in range(2):  # a sequence that begins again forgets the one before
-        n_past, first, second = 0, [], []
-        for n in parts:
-            rows = slice(n_past, n_past + n)
-            both = {name: np.concatenate([v[rows], v[::-1][rows]]) for name, v in activations.items()}
-            y = graphed(both, batch([n, n], [n_past, n_past]))
-            first.append(y[:n])
-            second.append(y[n:])
-            n_past += n
-        check(np.concatenate(first), expected(**activations), 1e-5)
-        check(np.concatenate(second), expected(*(v[::-1] for v in activations.values())), 1e-5)
+        first, second = in_parts(graphed, activations, parts)
+        check(first, expected(**activations), 1e-5)
+        check(second, expected(*(v[::-1] for v in activations.values())), 1e-5)

@@ -22,24 +22,16 @@ def best(logits: np.ndarray, k: int) -> np.ndarray:
 @pytest.mark.parametrize("case", range(40))
 def test_the_same_tokens(case: int, ties: bool) -> None:
     rng = np.random.default_rng(case)
-    choices = {
-        "top_k": [1, 2, 40, 200],
-        "typical_p": [1.0, 0.6],
-        "top_p": [1.0, 0.9, 0.3],
-        "min_p": [0.0, 0.05, 0.5],
-        "xtc_probability": [0.0, 0.5],
-        "temperature": [0.0, 0.7, 1.0, 2.5],
-        "dynatemp_range": [0.0, 0.3],
-        "mirostat": [0, 0, 2],
-    }
+    choices = {"top_k": [1, 2, 40, 200], "typical_p": [1.0, 0.6], "top_p": [1.0, 0.9, 0.3], "min_p": [0.0, 0.05, 0.5]}
+    choices |= {"xtc_probability": [0.0, 0.5], "temperature": [0.0, 0.7, 1.0, 2.5]}
+    choices |= {"dynatemp_range": [0.0, 0.3], "mirostat": [0, 0, 2]}
     params = {name: rng.choice(values).item() for name, values in choices.items()}
     whole, few = chain(params), chain(params)
     if whole.n_best is None:  # mirostat leaves out the others
         return
     for _ in range(10):
         logits = (3 * rng.standard_normal(N_VOCAB)).astype(np.float32)
-        if ties:
-            logits = np.round(logits)
+        logits = np.round(logits) if ties else logits
         ids = best(logits, int(rng.integers(whole.n_best, N_VOCAB + 1)))
         token = whole.sample(logits)
         assert few.sample(logits[ids], ids) == token
@@ -50,13 +42,8 @@ def test_the_same_tokens(case: int, ties: bool) -> None:
 @pytest.mark.parametrize("case", range(40))
 def test_after_lowering_the_same_token_or_none(case: int) -> None:
     rng = np.random.default_rng(case)
-    choices = {
-        "repeat_penalty": [1.0, 1.3],
-        "frequency_penalty": [0.0, 2.0],
-        "dry_multiplier": [0.0, 2.0],
-        "top_k": [1, 20],
-        "temperature": [0.0, 1.5],
-    }
+    choices = {"repeat_penalty": [1.0, 1.3], "frequency_penalty": [0.0, 2.0], "dry_multiplier": [0.0, 2.0]}
+    choices |= {"top_k": [1, 20], "temperature": [0.0, 1.5]}
     params = {name: rng.choice(values).item() for name, values in choices.items()}
     params["logit_bias"] = {int(token): -float(rng.integers(1, 9)) for token in rng.integers(0, N_VOCAB, 100)}
     whole, few = chain(params), chain(params)
@@ -65,10 +52,8 @@ def test_after_lowering_the_same_token_or_none(case: int) -> None:
         logits = np.round(3 * rng.standard_normal(N_VOCAB)).astype(np.float32)
         ids = best(logits, 64)
         token, found = whole.sample(logits), few.sample(logits[ids], ids)
-        if found is None:
-            found = few.sample(logits)
-        else:
-            decided += 1
+        decided += found is not None
+        found = few.sample(logits) if found is None else found
         assert found == token
         for made in (whole, few):
             made.accept(found)
