@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,17 @@ SAME_ACTIVATIONS = ({"silu", "swish", "swiglu"}, {"gelu", "gelu_new", "gelu_fast
 TEXT_PARTS = (
     "text_config", "llm_config", "lm_config", "language_config", "lfm", "thinker_config", "transformer_layer_config",
 )  # fmt: skip
+REPLACED = {  # keys without a default if the configuration has one of others
+    "rope_parameters": ("rope_scaling", "rope_theta"),
+    "partial_rotary_factor": ("rotary_dim", "qk_rope_head_dim"),
+}
+TRAINED_SHORTER = ("llama3", "longrope", "su", "yarn")  # types of RoPE that depend on the context of training
+LOCAL_ROPE = ("local_rope_theta", "rope_local_theta", "rope_theta_local", "swa_rope_theta", "rope_local_base_freq")
+ROPE = {  # settings outside of their section: name there -> names in the configuration
+    "rope_theta": ("global_rope_theta", "rope_global_theta", "rope_theta_global", "rope_theta", "rotary_emb_base"),
+    "partial_rotary_factor": ("partial_rotary_factor", "rope_pct", "rope_percent"),
+    "original_max_position_embeddings": ("original_max_position_embeddings",),
+}
 # Classes that have a conversion of their own although their text part names another class.
 OUTER_CLASSES = {
     "StepVLForConditionalGeneration", "Sarashina2VisionForCausalLM", "Exaone4_5_ForConditionalGeneration",
@@ -38,7 +51,7 @@ OUTER_CLASSES = {
 class HFConfig(Mapping[str, Any]):
     """The values of ``config.json``; those of the nested text configuration replace the outer ones.
 
-    Sections have transformers' defaults for what they leave out.
+    What it and its sections leave out has transformers' defaults.
 
     Attributes:
         path: path of the file, for messages.
@@ -46,13 +59,34 @@ class HFConfig(Mapping[str, Any]):
         last: most recently looked up key, for messages.
     """
 
-    def __init__(self, path: Path, values: Mapping[str, Any], part: str = "") -> None:
+    def __init__(self, path: Path, values: Mapping[str, Any], part: str = "", kind: Any = None) -> None:
         self.path = path
         self.part = part
         self.last = ""
         self._outer = values
         self._inner = _text_part(values)
-        self._values = {**usual(self._inner), **values, **self._inner}
+        self._given = {**values, **self._inner}
+        own = usual(kind or values.get("model_type"))
+        name = next((name for name in TEXT_PARTS if isinstance(own.get(name), str)), "")
+        self._kinds = {key: kind for key, kind in own.items() if key.endswith("_config")}
+        self._usual = {**own, **usual(self._kind(name, self._inner))}
+        self._leave_out()
+        self._values = {**self._usual, **self._given}
+
+    def _kind(self, name: str, values: Mapping[str, Any]) -> Any:
+        """Return the type of a section: its own, or that of the class if it has none or that of the whole model."""
+        kind = values.get("model_type")
+        return kind if kind not in (None, self._outer.get("model_type")) else self._kinds.get(name, kind)
+
+    def _leave_out(self) -> None:
+        """Drop defaults of keys for which the configuration has others, and those of experts without any."""
+        for key, others in REPLACED.items():
+            if any(other in self._given for other in others):
+                self._usual.pop(key, None)
+        if isinstance(kinds := self._given.get("mlp_layer_types"), list):
+            self._usual["first_k_dense_replace"] = len(list(takewhile(lambda kind: kind == "dense", kinds)))
+        if not any("experts" in key for key in self._given):
+            self._usual = {key: value for key, value in self._usual.items() if not re.search("expert|moe|topk", key)}
 
     def __getitem__(self, key: str) -> Any:
         self.last = key
@@ -67,6 +101,7 @@ class HFConfig(Mapping[str, Any]):
     def __or__(self, more: Mapping[str, Any]) -> HFConfig:
         """Return the configuration with some values replaced."""
         changed = HFConfig(self.path, self._outer, self.part)
+        changed._kinds, changed._usual, changed._given = self._kinds, self._usual, {**self._given, **more}
         changed._values = {**self._values, **more}
         return changed
 
@@ -89,7 +124,7 @@ class HFConfig(Mapping[str, Any]):
         values = self.get(name)
         if not isinstance(values, dict):
             raise ConvertError(f"{self.path}: {name!r} is missing{needed_for and f'; {needed_for}'}")
-        return HFConfig(self.path, {**usual(values), **values}, name)
+        return HFConfig(self.path, values, name, self._kind(name, values))
 
     def named(self, key: str) -> str:
         """Return a key as messages have it: in quotes, and with its section."""
@@ -108,13 +143,20 @@ class HFConfig(Mapping[str, Any]):
     def expect_activation(self, name: str, *keys: str) -> None:
         """Raise ConvertError if a key (default: the usual ones) names another activation; GELU's formulas are one."""
         same = next((names for names in SAME_ACTIVATIONS if name in names), {name})
-        for key in keys or ACTIVATION_KEYS:
+        for key in self.stated(*keys or ACTIVATION_KEYS):
             if isinstance(actual := self.get(key), str) and actual not in same:
                 raise self.unsupported(key, repr(name))
 
     def first(self, *keys: str) -> Any:
-        """Return the value of the first of ``keys`` that is present and not null, or None."""
-        return next((self[key] for key in keys if self.get(key) is not None), None)
+        """Return the value of the first of ``keys`` that is present and not null, or None.
+
+        A default counts if the configuration has none of them, and null is a value.
+        """
+        return next((self[key] for key in self.stated(*keys) if self[key] is not None), None)
+
+    def stated(self, *keys: str) -> list[str]:
+        """Return those of ``keys`` that the configuration has, or else those that have defaults."""
+        return [key for key in keys if key in self._given] or [key for key in keys if key in self._usual]
 
     def need(self, *keys: str, least: int = 1, most: int = MAX_INTEGER) -> int:
         """Return the integer of the first present key. Raises ConvertError unless it is from ``least`` to ``most``."""
@@ -146,27 +188,20 @@ class HFConfig(Mapping[str, Any]):
         """The settings of RoPE from all places in the configuration, under one name each."""
         section = self.get(self.rope_key)
         rope = dict(section) if isinstance(section, dict) else {}
-        if "full_attention" in rope or "sliding_attention" in rope:
+        local, base = self.first(*LOCAL_ROPE), self.first(*ROPE["rope_theta"])
+        bases = {"full_attention": base, "sliding_attention": base if local is None else local}
+        if rope.keys() & bases.keys():
+            for kind in bases if local is not None else rope.keys() & bases.keys():
+                if bases[kind] is not None and isinstance(rope.setdefault(kind, {}), dict):
+                    rope[kind] = {"rope_theta": bases[kind], **rope[kind]}
             return rope
-        local = self.first(
-            "local_rope_theta", "rope_local_theta", "rope_theta_local", "swa_rope_theta", "rope_local_base_freq"
-        )
         if local is not None:
             rope["sliding_attention"] = {"rope_theta": local}
-        named = {
-            "rope_theta": (
-                "global_rope_theta",
-                "rope_global_theta",
-                "rope_theta_global",
-                "rope_theta",
-                "rotary_emb_base",
-            ),
-            "partial_rotary_factor": ("partial_rotary_factor", "rope_pct", "rope_percent"),
-            "original_max_position_embeddings": ("original_max_position_embeddings",),
-        }
         rope.setdefault("rope_type", rope.get("type"))
-        for key, names in named.items():
+        for key, names in ROPE.items():
             rope.setdefault(key, self.first(*names))
+        if rope["rope_type"] in TRAINED_SHORTER and not rope["original_max_position_embeddings"]:
+            rope["original_max_position_embeddings"] = self.first("max_position_embeddings")
         return {key: value for key, value in rope.items() if value is not None}
 
     @property

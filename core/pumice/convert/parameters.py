@@ -50,9 +50,9 @@ def parameters(config: HFConfig) -> dict[str, Any]:
     """Return the common hyperparameters in ``config``, by GGUF key without the architecture's prefix."""
     values: dict[str, Any] = {}
     for key, names in INTEGERS.items():
-        first = next((name for name in names if name in config), None)
-        if first is not None and config[first] is not None:
-            values[key] = config.counts(first)
+        name = next(iter(config.stated(*names)), None)
+        if name is not None and config[name] is not None:
+            values[key] = config.counts(name)
     for key, names in NUMBERS.items():
         if config.first(*names) is not None:
             values[key] = number(config, *names)

@@ -76,7 +76,7 @@ class DFlash(Conversion):
         metadata = super().metadata() | {"block_size": c.first("block_size") or N_BLOCK}
         metadata |= {name: c.need(name) for name in self.COUNTS if "conv_kernel_size" in c}
         metadata |= {key: number(c, name) for key, name in self.NUMBERS.items() if c.first(name)}
-        if (part := c.whole_rope.get("partial_rotary_factor")) is not None:
+        if (part := c.whole_rope.get("partial_rotary_factor", 1.0)) != 1:
             metadata["rope.dimension_count"] = int(self.head_dim * part)
         if c.first("target_layer_ids"):
             metadata["target_layers"] = [int(layer) + 1 for layer in c["target_layer_ids"]]

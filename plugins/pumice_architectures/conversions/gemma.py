@@ -103,6 +103,7 @@ class RecurrentGemma(Gemma):
 
     architecture = "recurrent-gemma"
     named_as = "gemma"
+    defaults = {"context_length": 8192}  # of the published models, which do not tell
     integers = {
         "attention.sliding_window": "attention_window_size",
         "ssm.conv_kernel": "conv1d_width",

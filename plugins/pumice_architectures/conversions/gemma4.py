@@ -10,7 +10,7 @@ import numpy as np
 
 from pumice.plugin.convert import MOST_HEAD_DIM, LazyTensor, layer_of, pooling, sliding_layers, stack
 from pumice_architectures.conversions.gemma import Gemma3
-from pumice_architectures.conversions.rope_factors import proportional_factors
+from pumice_architectures.conversions.rope_factors import proportional
 
 
 class EmbeddingGemma(Gemma3):
@@ -135,8 +135,7 @@ class Gemma4(Gemma3):
         return metadata | ({"tokenizer.ggml.suppress_tokens": suppressed} if unified else {})
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        part = float(self.config.whole_rope.get("partial_rotary_factor", 1.0))
-        yield from proportional_factors(self.whole_head_dim, part)
+        yield from proportional(self.config, self.whole_head_dim)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         for part, new in self.SCALES.items():

@@ -9,10 +9,8 @@ from pumice.plugin.convert import (
     FLOAT32,
     SIGMOID,
     Conversion,
-    Folder,
     LazyTensor,
     layer_of,
-    leading_dense_layers,
 )
 from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 
@@ -154,12 +152,6 @@ class HunyuanV4(DeepSeek2):
             for kind in ("fn", "base", "scale")
         },
     }
-
-    def __init__(self, folder: Folder) -> None:
-        super().__init__(folder)
-        n_dense = leading_dense_layers(self.config)
-        if n_dense is not None and self.config.first("first_k_dense_replace") is None:
-            self.config = self.config | {"first_k_dense_replace": n_dense}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

@@ -7,7 +7,7 @@ from typing import Any
 
 from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, in_layers, layer_of, pooling, sliding_layers
 from pumice_architectures.conversions.mamba import decay
-from pumice_architectures.conversions.rope_factors import proportional_factors
+from pumice_architectures.conversions.rope_factors import proportional
 
 
 class Jamba(Conversion):
@@ -100,8 +100,7 @@ class LFM3(LFM2):
         return self.config.need("intermediate_size")
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        part = self.config.whole_rope.get("partial_rotary_factor", 1.0)
-        yield from proportional_factors(self.head_dim, float(part))
+        yield from proportional(self.config, self.head_dim)
 
 
 class LFM2Embedding(LFM2):

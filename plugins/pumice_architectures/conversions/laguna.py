@@ -32,7 +32,7 @@ class Laguna(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         slides = sliding_layers(c)
-        if slides and slides != [i % PERIOD != 0 for i in range(self.n_layer)]:
+        if slides != [i % PERIOD != 0 for i in range(self.n_layer)]:
             raise c.unsupported("layer_types", f"windows in all layers but the first of each {PERIOD}")
         metadata = super().metadata() | {
             "attention.head_count": c.first("num_attention_heads_per_layer")

@@ -34,7 +34,6 @@ class MistralLarge4(DeepSeek2):
     """The text model of Mistral Large 4; factors of rotary frequencies are learned."""
 
     architecture = "mistral-large4"
-    required = ("rope_parameters",)
     inner_eps = None
     named_as = "glm-dsa"
     vocabularies = ["bpe", "tekken"]
@@ -105,9 +104,6 @@ class Mistral3(Mistral):
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:
         return Mistral4(folder) if folder.config.get("model_type") == "mistral4" else cls(folder)
-
-    def required_keys(self) -> tuple[str, ...]:
-        return ("rope_theta",) if self.config.get("model_type") == "ministral3" else ()
 
     def metadata(self) -> dict[str, Any]:
         metadata = super().metadata()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import LazyTensor
+from pumice.plugin.convert import HFConfig, LazyTensor
 
 UNTURNED = 1e30  # divisor for values that are not rotated
 FACTOR = 8.0  # default factor of long wavelengths
@@ -33,6 +33,14 @@ def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float = FACTO
     between = 1 / ((1 - smooth) / factor + smooth)
     factors = np.where(waves < trained / high, 1.0, np.where(waves > trained / low, factor, between))
     yield "rope_freqs.weight", LazyTensor.of(factors)
+
+
+def proportional(config: HFConfig, dim: int) -> Iterator[tuple[str, LazyTensor]]:
+    """Yield ``rope_freqs.weight`` for heads of ``dim`` values of which the RoPE of a configuration rotates a part."""
+    part = float(config.whole_rope.get("partial_rotary_factor", 1.0))
+    if part != 1 and config.whole_rope.get("rope_type") != "proportional":
+        raise config.unsupported(config.rope_key, "'rope_type' 'proportional'")
+    yield from proportional_factors(dim, part)
 
 
 def proportional_factors(dim: int, part: float) -> Iterator[tuple[str, LazyTensor]]:

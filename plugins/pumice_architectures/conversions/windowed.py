@@ -35,6 +35,7 @@ class CWM(Ministral):
     """CWM, Meta's code world model."""
 
     architecture = "cwm"
+    required = ("layer_types",)
 
 
 class Helium(Conversion):

@@ -204,16 +204,6 @@ def test_blocks_of_dory_may_be_layers_of_their_own(checkpoint, tmp_path):
         }
 
 
-def test_mistral_large_4_needs_its_rope_parameters(tmp_path):
-    """transformers would take YaRN over 512 tokens where they are left out."""
-    case = CASES["mistral-large4"]
-    text = {key: value for key, value in case["config"]["text_config"].items() if key != "rope_parameters"}
-    folder = tmp_path / "large"
-    write_checkpoint(folder, case["config"] | {"text_config": text}, case["shapes"], case["tokenizer"])
-    with pytest.raises(pumice.ConvertError, match=r"config\.json: 'rope_parameters' is missing"):
-        open_model(folder).close()
-
-
 def described(value):
     """As in make_fixtures/conversions.py."""
     data = value.data.hex() if len(value.data) <= 64 else hashlib.sha256(value.data).hexdigest()[:16]

@@ -339,7 +339,7 @@ def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
 )
 def test_what_transformers_has_another_default_for_must_be_said(tmp_path, name, key):
     case = CASES[name]
-    config = {name: value for name, value in case["config"].items() if name != key}
+    config = {name: value for name, value in case["config"].items() if name not in (key, "model_type")}
     folder = write_checkpoint(tmp_path / name, config, case["shapes"], case["tokenizer"])
     with pytest.raises(ConvertError, match=f"'{key.replace('parameters', 'theta')}' is missing"):
         open_model(folder)
@@ -360,6 +360,29 @@ def test_sections_may_leave_out_what_is_usual(tmp_path, family, model, section, 
     with open_model(folder, options=ConvertOptions(vocab_only=True)) as file:
         keys = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv")
         assert [file.metadata.get(f"{family}.{key}") for key in keys] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [(name, "rope_parameters") for name in ("lfm2", "modern-bert-decoder", "lfm3", "apertus", "gpt-oss")]
+    + [("hyperclovax", "use_post_norm"), ("jais2", "layer_norm_eps"), ("qwen35", "linear_conv_kernel_dim")]
+    + [("glm4moelite", "first_k_dense_replace"), ("bailing-hybrid", "moe_renormalize"), ("hy_v3", "rope_parameters")],
+)
+def test_configurations_may_leave_out_transformers_defaults(tmp_path, name, key):
+    case = CASES[name]
+    config = {name: value for name, value in case["config"].items() if name != key}
+    files = []
+    for folder, values in (("whole", case["config"]), ("part", config)):
+        with open_model(write_checkpoint(tmp_path / folder / "m", values, case["shapes"], case["tokenizer"])) as file:
+            files.append({key: file.metadata.encoded(key) for key in file.metadata})
+            files[-1] |= {name: tensor.data.tobytes() for name, tensor in file.tensors.items()}
+    assert key in case["config"]
+    assert files[0] == files[1]
+
+
+def test_null_is_no_default(tmp_path):
+    with open_model(changed(tmp_path, "mistral", sliding_window=None)) as file:
+        assert "llama.attention.sliding_window" not in file.metadata
 
 
 def test_lfm2_may_number_its_layers_with_attention(tmp_path):
