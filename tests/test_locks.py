@@ -58,12 +58,7 @@ def test_locks_of_one_environment_agree():
 
 
 INSTALLERS = [
-    ".ci/setup",
-    ".ci/ray",
-    ".ci/setup-docs",
-    ".ci/setup-kompute",
-    "tools/build_kompute.sh",
-    "deploy/Dockerfile",
+    *(".ci/setup", ".ci/ray", ".ci/setup-docs", ".ci/setup-kompute", "tools/build_kompute.sh", "deploy/Dockerfile")
 ]
 
 

@@ -10,9 +10,7 @@ from pumice.cache_files import is_private, is_safe, read_file, write_file
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
-def test_a_folder_that_others_may_write_to_is_not_safe(
-    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_others_may_write_is_unsafe(tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture) -> None:
     tmp_path.chmod(mode)
     assert not is_safe(tmp_path)
     assert f"ignoring cache {tmp_path}" in caplog.text

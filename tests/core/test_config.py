@@ -141,15 +141,9 @@ def test_a_named_file_that_does_not_exist_is_an_error(monkeypatch):
 @pytest.mark.parametrize(
     "settings",
     [
-        "mmproj: ../secret",
-        "draft: ../elsewhere",
-        "draft: /",
-        "mmproj: link.gguf",
-        "adapters: {a: ../secret}",
-        "adapters: {a: {file: folder/secret}}",
-        "models: {x: {model: ../elsewhere}}",
-        "models: {mine: {mmproj: ../secret}}",
-        "models: {mine: {adapters: {a: {file: ../secret}}}}",
+        *("mmproj: ../secret", "draft: ../elsewhere", "draft: /", "mmproj: link.gguf", "adapters: {a: ../secret}"),
+        *("adapters: {a: {file: folder/secret}}", "models: {x: {model: ../elsewhere}}"),
+        *("models: {mine: {mmproj: ../secret}}", "models: {mine: {adapters: {a: {file: ../secret}}}}"),
         "mmproj: ~/secret",
     ],
 )

@@ -8,14 +8,7 @@ from pumice.file_names import is_safe_file_name
 @pytest.mark.parametrize(
     "name",
     [
-        "x.gguf",
-        "dir/x-00001-of-00002.gguf",
-        "a b.gguf",
-        "..x",
-        "x..gguf",
-        "modèle.gguf",
-        "-",
-        "console.gguf",
+        *("x.gguf", "dir/x-00001-of-00002.gguf", "a b.gguf", "..x", "x..gguf", "modèle.gguf", "-", "console.gguf"),
         "com.gguf",
     ],
 )

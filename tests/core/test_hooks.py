@@ -124,9 +124,8 @@ def test_pre_tokenizers(site, tmp_path):
 def test_commands(site, home, run):
     install(site, "greeting", COMMAND)
     assert run("greet", "you").stdout == "hello you\n"
-    assert run("greet", "").stderr == (
-        "error: command 'greet' (plugin greeting): ZeroDivisionError: division by zero\n"
-    )
+    failed = "error: command 'greet' (plugin greeting): ZeroDivisionError: division by zero\n"
+    assert run("greet", "").stderr == failed
     help = run("--help").stdout
     assert re.search(r"\n  greet +Greet somebody\.\n", help)
     assert "\n  run " in help

@@ -58,7 +58,7 @@ def test_pages_are_locked_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     assert f"mlock: 0 bytes of {2 * page // 1024}.0 KiB of weights are locked: " in caplog.text
 
 
-def test_threads_stay_on_one_node(
+def test_threads_stay_on_a_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cores = sorted(os.sched_getaffinity(0))

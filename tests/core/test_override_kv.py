@@ -68,9 +68,7 @@ def test_a_value_that_does_not_fit_is_an_error(file, key, value, problem):
 
 
 def test_a_value_of_no_type_is_an_error_that_names_the_types(file):
-    with pytest.raises(
-        ConfigError, match=r"override_kv\.a: should be true or false or an integer .* or a string, not \{\}"
-    ):
+    with pytest.raises(ConfigError, match=r"override_kv\.a: should be true or false or .* or a string, not \{\}"):
         pumice.load(file, backend="numpy", override_kv={"a": {}})
 
 

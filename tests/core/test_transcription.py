@@ -35,11 +35,8 @@ from pumice.transcription.words import first_rows, timed, word_pieces
 from pumice_samplers.timestamps import LATEST_FIRST, Timestamps
 from whisper_models import END, FIRST_TIME, GERMAN, N_VOCAB, PREVIOUS, SILENCE, SPECIAL, START, TRANSCRIBE, write_folder
 
-METADATA = {
-    "general.architecture": "another",
-    "another.context_length": 64,
-    "tokenizer.ggml.tokens": [*["x"] * END, *SPECIAL],
-}
+TOKENS = {"tokenizer.ggml.tokens": [*["x"] * END, *SPECIAL]}
+METADATA = {"general.architecture": "another", "another.context_length": 64, **TOKENS}
 
 
 @pytest.fixture(scope="module")
@@ -249,9 +246,7 @@ def test_words_have_the_times_of_what_they_attend_to() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 6), st.floats(0.1, 6)), min_size=1, max_size=5), st.booleans())
-def test_silence_is_skipped_and_times_are_those_of_the_whole_sound(
-    parts: list[tuple[float, float]], quiet: bool
-) -> None:
+def test_silence_is_skipped_and_times_are_of_the_whole_sound(parts: list[tuple[float, float]], quiet: bool) -> None:
     random = np.random.default_rng(0)
     silent = [random.normal(0, 1e-4 * quiet, round(RATE * pause)).astype(np.float32) for _, pause in parts]
     loud = [random.normal(0, 0.1, round(RATE * seconds)).astype(np.float32) for seconds, _ in parts]

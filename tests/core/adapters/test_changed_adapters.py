@@ -28,11 +28,9 @@ def vector(tmp_path):
     return write_control_vector(tmp_path / "vector.gguf", directions(MODEL))
 
 
-def load(path, adapters=None, backend="numpy", **options):
+def load(path, adapters=None, backend="numpy"):
     named = {name: str(file) for name, file in (adapters or {}).items()}
-    return pumice.load(
-        path, backend=backend, kv_type="f32", n_ctx=256, n_parallel=4, config={"adapters": named}, **options
-    )
+    return pumice.load(path, backend=backend, kv_type="f32", n_ctx=256, n_parallel=4, config={"adapters": named})
 
 
 def texts(model, *asked):

@@ -47,9 +47,8 @@ def four_layers():
     metadata = MODEL.metadata | {"block_count": 4}
     shapes = dict(MODEL.shapes)
     for i in (2, 3):
-        shapes |= {
-            n.replace("blk.1.", f"blk.{i}."): shape for n, shape in MODEL.shapes.items() if n.startswith("blk.1.")
-        }
+        layer = {n.replace("blk.1.", f"blk.{i}."): shape for n, shape in MODEL.shapes.items() if n.startswith("blk.1.")}
+        shapes |= layer
     return type(MODEL)(MODEL.architecture, metadata, shapes)
 
 

@@ -43,9 +43,8 @@ def error(logits, expected):
 def test_logits_are_pefts(folders, name):
     model, adapter = folders(name)
     expected = LOGITS[name].astype(np.float32)
-    with pumice.load(
-        model, backend="numpy", kv_type="f32", n_ctx=64, config={"adapters": {"a": str(adapter)}}
-    ) as loaded:
+    adapters = {"adapters": {"a": str(adapter)}}
+    with pumice.load(model, backend="numpy", kv_type="f32", n_ctx=64, config=adapters) as loaded:
         assert error(loaded.logits(PROMPT)[ROWS], expected) < 1e-4
         assert error(loaded.logits(PROMPT, adapters={})[ROWS], expected) > 1e-3
 
@@ -87,10 +86,8 @@ def test_options_of_models_are_refused_for_adapters(folders, option, message):
 def pair(n, rank):
     """Return the two matrices of one module; the second one has another shape than the ``[32, 4]`` it needs."""
     name = "base_model.model.model.layers.0.self_attn.q_proj"
-    return {
-        f"{name}.lora_A.weight": np.ones((4, 32), np.float32),
-        f"{name}.lora_B.weight": np.ones((n, rank), np.float32),
-    }
+    ones = {"lora_A": np.ones((4, 32), np.float32), "lora_B": np.ones((n, rank), np.float32)}
+    return {f"{name}.{part}.weight": array for part, array in ones.items()}
 
 
 @pytest.mark.parametrize(

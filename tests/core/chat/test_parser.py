@@ -18,9 +18,7 @@ from pumice.chat.traits import with_traits
 from waiting import seconds_of
 
 PROPERTIES = {"city": {"type": "string", "description": "A city"}, "days": {"type": "integer", "description": "Days"}}
-TOOLS = read_tools(
-    [{"name": "get_weather", "description": "Weather", "parameters": {"type": "object", "properties": PROPERTIES}}]
-)
+TOOLS = read_tools([{"name": "get_weather", "parameters": {"type": "object", "properties": PROPERTIES}}])
 ARGUMENTS = [{"city": "12", "days": 3}, {"city": 'Paris "x" </b>', "days": 4}]
 
 

@@ -127,9 +127,8 @@ def test_classes_of_pydantic_are_parameters_and_results():
 
 def test_results_are_text_whatever_they_are():
     results = ["text", b"bytes", {1: date(2026, 1, 2)}, {(1, 2): 3}, ["a\ud800"], {"a": {1}}, 1.5]
-    texts = [
-        pumice.Tool("t", "", {}, lambda result=result: result).answer(pumice.ToolCall("t", {})) for result in results
-    ]
+    tools = [pumice.Tool("t", "", {}, lambda result=result: result) for result in results]
+    texts = [tool.answer(pumice.ToolCall("t", {})) for tool in tools]
     assert texts == ["text", "bytes", '{"1":"2026-01-02"}', '{"(1, 2)":3}', '["a\ud800"]', '{"a":[1]}', "1.5"]
 
 

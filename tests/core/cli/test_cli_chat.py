@@ -162,16 +162,6 @@ def test_options_are_set_by_words_of_ollama_and_json(chat):
     assert "answer 6 tokens" in stderr
 
 
-def test_a_conversation_is_kept_in_a_file(chat, tmp_path):
-    path = tmp_path / "a chat.json"
-    saved, *_ = chat("/system Be kind.", "Once", f"/save {path}")
-    assert json.loads(path.read_text()) == {"messages": saved.messages}
-    assert list(tmp_path.iterdir()) == [path]
-    assert chat(f"/load {path}")[0].messages == saved.messages
-    path.write_text(json.dumps([{"role": "user", "content": "Hi"}]))
-    assert chat(f"/load {path}")[0].messages == [{"role": "user", "content": "Hi"}]
-
-
 def test_an_error_takes_the_message_back(chat, demo):
     conversation, _, stderr = chat("x " * 5000, KeyboardInterrupt(), "Once")
     assert "--ctx-size is" in stderr

@@ -208,11 +208,8 @@ def test_bench_measures_several_sequences(run, model):
 
 
 def test_settings_are_dotted_keys_with_yaml_values():
-    assert parse_settings(("a.b=x", "a.c=[1, y]", "d=b=c", "e=")) == {
-        "a": {"b": "x", "c": [1, "y"]},
-        "d": "b=c",
-        "e": None,
-    }
+    settings = parse_settings(("a.b=x", "a.c=[1, y]", "d=b=c", "e="))
+    assert settings == {"a": {"b": "x", "c": [1, "y"]}, "d": "b=c", "e": None}
 
 
 def test_interrupting_while_modules_are_imported_is_silent(tmp_path):

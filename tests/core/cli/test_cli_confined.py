@@ -91,18 +91,15 @@ def model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "is_confined"),
-    [
-        (["run", "-p", "a"], True),
-        (["chat", "--chat-template", "chatml"], True),
-        (["run", "-p", "a", "--no-sandbox"], False),
-    ],
+    ("line", "is_confined"),
+    [("run -p a", True), ("chat --chat-template chatml", True), ("run -p a --no-sandbox", False)],
 )
-def test_a_plugin_is_denied_what_engines_are(pumice, model, site, home, command, is_confined):
+def test_a_plugin_is_denied_what_engines_are(pumice, model, site, home, line, is_confined):
     """But for starting Python, confined alike, which compiles kernels.
 
     `run` forked no process before: every page would be copied that changes afterwards.
     """
+    command = line.split()
     secret = home.parent / ".ssh" / "id_ed25519"
     secret.parent.mkdir()
     secret.write_text("secret")
@@ -132,10 +129,8 @@ def test_every_command_that_reads_models_is_confined():
 
     assert COMMANDS
     others = {name for name, command in commands(cli, click.Context(cli)) if not isinstance(command, ConfinedCommand)}
-    fetching, listing = (
-        {"pull", "list", "rm", "ps", "create"},
-        {"config", "new", "devices", "doctor"},
-    )  # "new" is of plugins
+    fetching = {"pull", "list", "rm", "ps", "create"}
+    listing = {"config", "new", "devices", "doctor"}  # "new" is of plugins
     with_engines = {"serve", "batch", "launch"}
     without_models = {"route"}
     assert others == fetching | listing | with_engines | without_models

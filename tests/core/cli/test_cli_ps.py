@@ -23,10 +23,8 @@ def running(**changes):
 
 
 def test_a_model_is_listed_while_it_is_loaded(run):
-    with (
-        listed(running(model="a/b:Q8_0")),
-        listed(running(command="serve", address="http://127.0.0.1:8080", since=5.0)),
-    ):
+    server = running(command="serve", address="http://127.0.0.1:8080", since=5.0)
+    with listed(running(model="a/b:Q8_0")), listed(server):
         rows = json.loads(run("ps", "--json").stdout)
         assert [(row["command"], row["model"], row["pid"]) for row in rows] == [
             ("serve", "x.gguf", os.getpid()),

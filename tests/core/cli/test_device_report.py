@@ -19,24 +19,17 @@ def cases(name):
     return (case for case in all_cases() if case.name.startswith(name))
 
 
-def test_right_results_pass():
-    found = list(check_cases(lambda: open_backend("numpy", 0), cases("linear Q4_K, ")))
-    assert [check.name for check in found] == [
-        f"linear Q4_K, {n}" for n in ("1 token", "4 tokens", "20 tokens", "70 tokens")
-    ]
-    assert all(check.difference == 0 and not check.problem for check in found)
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        *("experts Q4_K", "experts F16", "route by sigmoid", "conv1d", "ssm_scan", "linear_attention", "attention q8"),
+        *("linear Q4_K, ", "experts Q4_K", "experts F16", "route by sigmoid", "conv1d", "ssm_scan"),
+        *("linear_attention", "attention q8"),
         *("rope of halves", "rope of pairs", "embedding Q6_K", "layer_norm", "formula", "silu_mul", "concat", "slice"),
         *("sum", "top_k"),
     ],
 )
 def test_each_kind_of_operation_is_checked(name):
-    found = list(check_cases(NumpyBackend, cases(name)))
+    found = list(check_cases(lambda: open_backend("numpy", 0), cases(name)))
     assert [check.name.rpartition(", ")[2] for check in found] == [*("1 token", "4 tokens", "20 tokens", "70 tokens")]
     assert all(check.difference == 0 and not check.problem for check in found)
 
@@ -84,9 +77,7 @@ sys.exit("\\x1b]0;title\\x07 no device")
     (device,) = report["devices"]
     assert device["n_checks"] == 3
     assert device["error"] == "exit status 1: ?]0;title? no device"
-    assert lines == [
-        "vulkan0: 0 checks pass, 0 fail, 0 are left to other backends; exit status 1: ?]0;title? no device"
-    ]
+    assert lines == [f"vulkan0: 0 checks pass, 0 fail, 0 are left to other backends; {device['error']}"]
 
 
 def test_a_report_names_no_home_of_any_spelling(tmp_path, monkeypatch):

@@ -16,9 +16,8 @@ def doctor(home):
 
     def run(setting: str = "auto"):
         (home.parent / "settings.yaml").write_text(f"sandbox: {setting}\n")
-        done = CliRunner(env={"PUMICE_CONFIG": str(home.parent / "settings.yaml")}).invoke(
-            command, ["--json", "--no-measure"]
-        )
+        runner = CliRunner(env={"PUMICE_CONFIG": str(home.parent / "settings.yaml")})
+        done = runner.invoke(command, ["--json", "--no-measure"])
         finding = json.loads(done.stdout)[-1]
         assert finding["name"] == "sandbox"
         return done.exit_code, finding["state"], "\n".join(finding["details"])

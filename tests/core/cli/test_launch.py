@@ -82,26 +82,18 @@ def test_the_documentation_lists_the_clients() -> None:
     assert re.findall(r"^\| `(.+?)` \|", page, flags=re.MULTILINE) == list(CLIENTS)
 
 
-def test_the_clients_are_listed_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    lines = launch().stdout.splitlines()
-    assert len({line.index(client.install) for line, client in zip(lines, CLIENTS.values(), strict=True)}) == 1
-
-
 def test_a_server_that_runs_is_used(url: str) -> None:
     with listed_server(RunningServer(url, {"models/small.gguf": "small", "other": "other"})):
         for model in ([], ["small"], ["models/small.gguf"]):
             told = launch("aider", *model, "--api-key", KEY, "--print")
             assert f"OPENAI_API_BASE={url}/v1" in told.stdout
             assert "--model openai/small" in told.stdout
-            assert (
-                "the context has 2048 tokens; aider needs 16384 to work well: small was trained for 8192" in told.stderr
-            )
+            assert "the context has 2048 tokens; aider needs 16384 to work well: small was trained" in told.stderr
         assert "no server has another loaded" in launch("aider", "another", "--print").stderr
     assert "no server runs" in launch("aider", "--print").stderr
 
 
-def test_a_client_runs_with_its_arguments_and_its_status_is_given(
+def test_a_client_runs_with_its_arguments_and_gives_its_s(
     home: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "of the user")
@@ -151,7 +143,7 @@ def test_nothing_is_left_by_a_launch_that_is_ended(home: Path, monkeypatch: pyte
         (["aider", "--print", "--url", "http://127.0.0.1:1"], "http://127.0.0.1:1/v1/models: "),
     ],
 )
-def test_clients_that_cannot_be_launched(
+def test_clients_that_do_not_start(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(home))
@@ -184,7 +176,7 @@ def test_configuration_files_are_changed_only_if_asked(home: Path, url: str, mon
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes")
-def test_a_full_disk_leaves_the_configuration_and_no_half_copy(
+def test_a_full_disk_leaves_the_configuration_and_no_copy(
     home: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import resource

@@ -40,29 +40,17 @@ def file(model, home) -> str:
 
 
 COMMANDS = [
-    ["info", "FILE"],
-    ["info", "FILE", "--json"],
-    ["info", "FILE", "--graph"],
-    ["fit", "FILE"],
-    ["gguf", "show", "FILE"],
-    ["gguf", "show", "FILE", "--json"],
-    ["gguf", "show", "FILE", "general.name", "--json"],
-    ["gguf", "show", "FILE", "nothing" + EVIL],
-    ["check", "FILE"],
-    ["gguf", "diff", "FILE", "MODEL"],
-    ["gguf", "diff", "FILE", "MODEL", "--json"],
-    ["gguf", "hash", "FILE"],
-    ["gguf", "rename", "FILE", "-o", "out.gguf", "nothing" + EVIL + "=x"],
-    ["gguf", "set", "FILE", "-o", "out.gguf", "x" + EVIL + "=u32:a"],
-    ["perplexity", "FILE", "-f", "none" + EVIL],
-    ["run", "FILE", "-p", "a", "-n", "1", "--chat-template", EVIL],
-    ["quantize", "FILE", "out.gguf", "Q4" + EVIL],
-    ["none" + EVIL],
+    *("info FILE", "info FILE --json", "info FILE --graph", "fit FILE", "gguf show FILE", "gguf show FILE --json"),
+    *("gguf show FILE general.name --json", f"gguf show FILE nothing{EVIL}", "check FILE", "gguf diff FILE MODEL"),
+    *("gguf diff FILE MODEL --json", "gguf hash FILE", f"gguf rename FILE -o out.gguf nothing{EVIL}=x"),
+    *(f"gguf set FILE -o out.gguf x{EVIL}=u32:a", f"perplexity FILE -f none{EVIL}", f"none{EVIL}"),
+    *(f"run FILE -p a -n 1 --chat-template {EVIL}", f"quantize FILE out.gguf Q4{EVIL}"),
 ]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: printable(" ".join(words)))
-def test_hostile_texts_are_written_as_text(words, file, model, run):
+@pytest.mark.parametrize("line", COMMANDS, ids=printable)
+def test_hostile_texts_are_written_as_text(line, file, model, run):
+    words = line.split(" ")
     done = run(*({"FILE": file, "MODEL": model}.get(word, word) for word in words))
     output = done.stdout + done.stderr
     assert output

@@ -137,9 +137,8 @@ def test_generate_sample_and_state(llm):
     llm.load_state(state)
     assert list(llm.eval_tokens) == [*ids, first[0]]
     assert llm.sample(temp=0) == first[1]
-    assert (
-        llm(PROMPT, **GREEDY)["choices"][0]["text"] == llm.detokenize([*first, *(next(tokens) for _ in "ab")]).decode()
-    )
+    text = llm(PROMPT, **GREEDY)["choices"][0]["text"]
+    assert text == llm.detokenize([*first, *(next(tokens) for _ in "ab")]).decode()
 
 
 def test_functions_grammars_and_seeds(llm):

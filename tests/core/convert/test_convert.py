@@ -573,8 +573,7 @@ def test_tokens_without_a_row_are_named(tmp_path, caplog):
     with open_model(folder) as file:
         assert len(file.metadata["tokenizer.ggml.tokens"]) == 424
     assert (
-        "1 tokens of the tokenizer are left out, since the model has only 424; the first is 424, '<mine>'"
-        in caplog.text
+        "1 tokens of the tokenizer are left out, since the model has only 424; the first is 424, '<mine>" in caplog.text
     )
 
 

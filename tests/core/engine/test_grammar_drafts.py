@@ -123,7 +123,7 @@ def answers(add: Add, program: Cells, requests: list[Request], speculation: Spec
     ("proposer", "sampling", "sizes"),
     crossed(["oracle", "erring", "liar", "ngram"], [GREEDY, RANDOM], [(1, 1), (3, 1), (1, 2), (3, 3)]),
 )
-def test_answers_are_those_without_drafts(
+def test_answers_are_as_without_drafts(
     add: Add, proposer: str, sampling: dict[str, Any], sizes: tuple[int, int]
 ) -> None:
     knows, n_seqs = sizes
@@ -155,7 +155,7 @@ def test_answers_with_dry_are_those_without_drafts(add: Add, sampling: dict[str,
     "sampling", [GREEDY, RANDOM, {**RANDOM, "dry_multiplier": 2.0}], ids=["greedy", "random", "dry"]
 )
 @pytest.mark.parametrize(("length", "knows"), [(0, 0), (31, 0), (31, 3)])
-def test_restrictions_are_found_while_the_program_computes(
+def test_restrictions_are_found_during_the_computing(
     add: Add, sampling: dict[str, Any], length: int, knows: int
 ) -> None:
     """Tokens are those of the host's choice; steps are queued behind others until a mask forces several tokens."""

@@ -97,17 +97,12 @@ class Choosing(Selector):
         candidates.select(0)
 
 
-def shorten(self, candidates):
-    candidates.logits = candidates.logits[:5]
-
-
 @pytest.mark.parametrize(
     ("methods", "error"),
     [
         ({"start": fail}, "Faulty: start: RuntimeError: two lines"),
         ({"apply": fail}, "Faulty: apply: RuntimeError: two lines"),
         ({"accept": fail}, "Faulty: accept: RuntimeError: two lines"),
-        ({"apply": shorten}, "Faulty: apply: assigned 5 logits to 300 candidates; drop candidates with `keep`"),
     ],
 )
 def test_a_sampler(path, methods, error):

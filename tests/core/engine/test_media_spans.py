@@ -131,10 +131,8 @@ def test_images_with_grids_of_their_own_take_as_many_places_as_rows():
     _, media = place_spans(PROMPT[:16], spans, MediaIds(), 64, rules)
     places = media.places_from(0, 18).tolist()
     assert places[2:9] == [*[[2 + 3 * i + j, i, j, 0] for i in range(2) for j in range(3)], [8] * 4]
-    assert places[9:] == [
-        *[[9 + 2 * i + j, i, j, 1] for i in range(3) for j in range(2)],
-        *[[i] * 4 for i in (15, 16, 17)],
-    ]
+    grid = [[9 + 2 * i + j, i, j, 1] for i in range(3) for j in range(2)]
+    assert places[9:] == [*grid, *[[i] * 4 for i in (15, 16, 17)]]
 
 
 GRIDS = st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(1, 4), st.lists(st.integers(0, 9), max_size=3))

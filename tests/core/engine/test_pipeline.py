@@ -1,5 +1,6 @@
 """Programs of several devices in a row: they work at the same time, in order, and nothing is mixed up."""
 
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -209,7 +210,7 @@ def test_steps_of_the_next_token_share_the_arrays_of_those_before() -> None:
     assert tables[-1] is longer.block_tables
 
 
-def test_a_load_that_fails_half_way_closes_what_it_opened(tmp_path: Path) -> None:
+def test_a_load_that_fails_half_way_closes_what_it_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
 
     class Faulty(NumpyBackend):
@@ -227,10 +228,13 @@ def test_a_load_that_fails_half_way_closes_what_it_opened(tmp_path: Path) -> Non
         def close(self) -> None:
             log.append("closed")
 
+    before = threading.active_count()
+    monkeypatch.setattr("pumice.gguf.GGUFFile.close", lambda file: log.append("file closed"))
     with pytest.raises(pumice.BackendError, match="no memory"):
         pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="tried", plugins=[passed("backends", tried=Faulty)])
-    assert log[-2:] == ["program closed", "closed"]
-    assert set(log[:-2]) == {"open"}
+    assert log[-3:] == ["program closed", "closed", "file closed"]
+    assert set(log[:-3]) == {"open"}
+    assert threading.active_count() <= before
 
 
 @pytest.fixture
@@ -267,7 +271,7 @@ def failing(tmp_path: Path, failures: list[Exception]) -> Iterator[pumice.Model]
 PROMPT = [(7 * i) % 250 + 3 for i in range(100)]
 
 
-def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(
+def test_nothing_is_kept_of_a_prompt_that_was_lost(
     tmp_path: Path, failing: pumice.Model, failures: list[Exception]
 ) -> None:
     """Its first blocks were published when the first device had computed them."""

@@ -59,7 +59,7 @@ def placed(graph: Graph, *backends: Backend, n_gpu_layers: int = -1) -> list[tup
 
 
 @pytest.mark.parametrize(("n_gpu_layers", "on_gpu"), [(0, 0), (1, 1), (2, 2), (4, 4), (5, 5), (99, 5), (-1, 5)])
-def test_a_gpu_gets_the_last_layers_and_what_follows_them_counts_as_one(
+def test_a_gpu_gets_the_last_layers_and_what_follows_counts_as_one(
     tmp_path: Path, n_gpu_layers: int, on_gpu: int
 ) -> None:
     found = placed(layered_graph(tmp_path), gpu(), NumpyBackend(), n_gpu_layers=n_gpu_layers)

@@ -192,9 +192,8 @@ def test_a_proposer_that_fails_is_dropped_and_named(method, error, texts, monkey
     run(made)
     assert [(each.generated, each.finish_reason) for each in generations] == expected
     warnings = [record.message for record in caplog.records if "proposer" in record.message]
-    assert set(warnings) == {
-        f"proposer 'broken': {method}: {error.__name__}: no idea; the request goes on without its drafts"
-    }
+    problem = f"{method}: {error.__name__}: no idea"
+    assert set(warnings) == {f"proposer 'broken': {problem}; the request goes on without its drafts"}
     assert len(warnings) == len([each for each in generations if each.timings.n_drafted])  # one for each sequence
     assert sum(each.timings.n_accepted for each in generations) > 50  # the oracle's
 

@@ -9,7 +9,6 @@ import threading
 import pytest
 
 import pumice
-from pumice.engine import Runner
 from pumice.errors import EngineError, ModelClosedError, PromptTooLongError
 from waiting import PATIENCE, wait_until
 
@@ -52,21 +51,6 @@ def test_a_model_that_nobody_uses_is_closed(path):
     del stream
     gc.collect()
     wait_until(lambda: threading.active_count() <= before)
-
-
-def test_a_load_that_fails_closes_what_it_opened(path, monkeypatch):
-    before, closed = threading.active_count(), []
-
-    def fail(runner):
-        raise pumice.BackendError("no memory")
-
-    monkeypatch.setattr(Runner, "compile", fail)
-    monkeypatch.setattr("pumice_numpy.NumpyBackend.close", lambda backend: closed.append("backend"))
-    monkeypatch.setattr("pumice.gguf.GGUFFile.close", lambda file: closed.append("file"))
-    with pytest.raises(pumice.BackendError, match="no memory"):
-        pumice.load(path, **EXACT)
-    assert closed == ["backend", "file"]
-    assert threading.active_count() <= before
 
 
 def test_a_failure_in_the_engine_itself_reaches_who_waits(model, monkeypatch):

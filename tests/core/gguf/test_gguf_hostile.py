@@ -85,10 +85,7 @@ CASES = {
     "size overflow": (tensors(raw.tensor("t", [2**32, 2**32, 2**32])), "; is the file complete?"),
     "size wraps to zero": (tensors(raw.tensor("t", [2**62, 4])), "more than the file"),
     "tensor type": (tensors(raw.tensor("t", [32], type=4)), "tensor 't': unknown tensor type 4"),
-    "part of a block": (
-        tensors(raw.tensor("t", [33], GGMLType.Q4_0)),
-        "row of 33 is not a whole number of Q4_0 blocks",
-    ),
+    "part of a block": (tensors(raw.tensor("t", [33], GGMLType.Q4_0)), "row of 33 is not a whole number of Q4_0 block"),
     "offset unaligned": (tensors(raw.tensor("t", [1], offset=4)), "offset 4 is not a multiple of the alignment"),
     "offset beyond file": (tensors(raw.tensor("t", [1], offset=2**64 - 32)), "exceed the file's"),
     "data cut short": (tensors(raw.tensor("t", [64]), data=bytes(255)), "is the file complete?"),
@@ -117,9 +114,7 @@ LARGE = {  # as much as a file of a megabyte or so can ask for; the wrong part c
     "strings in many arrays": raw.gguf(
         [raw.entry(f"k{i}", raw.ARRAY, raw.array(raw.STRING, 999, bytes(8 * 999))) for i in range(100)] + [b"end"]
     ),
-    "arrays in an array": raw.gguf(
-        [raw.entry("k", raw.ARRAY, raw.array(raw.ARRAY, N, pack("<IQ", raw.U8, 0) * N)), b"end"]
-    ),
+    "arrays": raw.gguf([raw.entry("k", raw.ARRAY, raw.array(raw.ARRAY, N, pack("<IQ", raw.U8, 0) * N)), b"end"]),
     "entries": raw.gguf([raw.entry(pack("<H", i), raw.U8, b"\0") for i in range(128)] * 500),
     "numbers": raw.gguf([raw.entry("k", raw.ARRAY, raw.array(raw.U8, 1 << 20, bytes(1 << 20))), b"end"]),
     "tensors": tensors(*(raw.tensor(f"{i}", [1], 0, 32 * i) for i in range(20_000))),

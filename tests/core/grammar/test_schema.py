@@ -69,7 +69,7 @@ SCHEMA = {
         "enum": {"enum": ["x", "yz"]},
         "list": {
             "prefixItems": [{"pattern": "^[a-c]$", "type": "string"}],
-            "items": {"maxLength": 2, "type": "string"},
+            "items": {"type": "string", "maxLength": 2},
         },
         "nested": {"enum": [{"a": "text"}, ["text"]], "maxLength": 2},
         "large": {"type": "string", "pattern": "|".join(map(chr, range(0x4E00, 0x4F80)))},

@@ -39,12 +39,8 @@ def test_one_backend_gives_one_segment_with_the_inputs_of_the_engine(tmp_path):
 
 def test_nodes_unclaimed_by_the_first_backend_go_to_the_next(tmp_path):
     segments = place(layered_graph(tmp_path, 1), line(fast=claims("linear"), slow=claims()))
-    assert names(segments) == [
-        ("slow", ["embedding"]),
-        ("fast", ["linear"]),
-        ("slow", ["silu", "add", "get_rows"]),
-        ("fast", ["linear"]),
-    ]
+    fast = ("fast", ["linear"])
+    assert names(segments) == [("slow", ["embedding"]), fast, ("slow", ["silu", "add", "get_rows"]), fast]
     embedded = segments[0].nodes[0].output
     assert segments[0].outputs == [embedded]
     assert embedded in segments[1].inputs
@@ -54,10 +50,8 @@ def test_nodes_unclaimed_by_the_first_backend_go_to_the_next(tmp_path):
 def test_each_layer_has_a_line_of_its_own(tmp_path):
     first, last = [Target("gpu", claims())], [Target("gpu", claims(), device=1)]
     segments = place(layered_graph(tmp_path), lambda layer: first if layer < 3 else last)
-    assert [(segment.device, {max(node.layer, 0) for node in segment.nodes}) for segment in segments] == [
-        (0, {0, 1, 2}),
-        (1, {3, 4}),
-    ]
+    layers = [(segment.device, {max(node.layer, 0) for node in segment.nodes}) for segment in segments]
+    assert layers == [(0, {0, 1, 2}), (1, {3, 4})]
     assert segments[0].outputs == [tensor for tensor in segments[1].inputs if tensor.name != "output_ids"]
     assert [segment.gives_logits for segment in segments] == [False, True]
 

@@ -73,9 +73,8 @@ def test_rotations_cancel_out(tmp_path, dims, attrs):
 def test_quantized_caches_lose_less(tmp_path, kv_type):
     graph, rows = attention(tmp_path, 64, 64), random_rows(64, 64)
     right = results(graph, rows, "f32")
-    plain, rotated = (
-        np.mean((results(each, rows, kv_type) - right) ** 2) for each in (graph, rotate_caches({"main": graph})["main"])
-    )
+    pair = graph, rotate_caches({"main": graph})["main"]
+    plain, rotated = (np.mean((results(each, rows, kv_type) - right) ** 2) for each in pair)
     assert rotated < 0.7 * plain
 
 

@@ -133,9 +133,7 @@ def test_a_tag_is_no_path(hub, repository, small):
     assert not list(cache_directory().parent.rglob("evil*"))
 
 
-@pytest.mark.parametrize(
-    "name", ["../x.gguf", "/x.gguf", "a/../../x.gguf", "a\\x.gguf", "nul.gguf", "x\n.gguf", "C:x.gguf"]
-)
+@pytest.mark.parametrize("name", ["../x.gguf", "/x.gguf", "a/../../x.gguf", "a\\x.gguf", "x\n.gguf", "C:x.gguf"])
 def test_a_name_that_leads_out_of_the_cache_is_left_out(hub, repository, name):
     repository.files = {name: DATA}
     for asked in ("a/b", f"hf.co/a/b/{name.strip('/')}"):

@@ -73,19 +73,9 @@ def test_a_wrong_name_is_one_line(text, says, home):
 
 
 FILES = [
-    "README.md",
-    "M-BF16/M-BF16-00001-of-00002.gguf",
-    "M-BF16/M-BF16-00002-of-00002.gguf",
-    "M-IQ4_XS.gguf",
-    "M-Q4_K_M.gguf",
-    "M-Q4_K_S.gguf",
-    "M-Q8_0.gguf",
-    "M-UD-Q4_K_M.gguf",
-    "M-UD-Q4_K_XL.gguf",
-    "M-Q6_K-00001-of-00003.gguf",
-    "imatrix.gguf",
-    "mmproj-M-F16.gguf",
-    "mtp-M-Q4_K_M.gguf",
+    *("README.md", "M-BF16/M-BF16-00001-of-00002.gguf", "M-BF16/M-BF16-00002-of-00002.gguf", "M-IQ4_XS.gguf"),
+    *("M-Q4_K_M.gguf", "M-Q4_K_S.gguf", "M-Q8_0.gguf", "M-UD-Q4_K_M.gguf", "M-UD-Q4_K_XL.gguf"),
+    *("M-Q6_K-00001-of-00003.gguf", "imatrix.gguf", "mmproj-M-F16.gguf", "mtp-M-Q4_K_M.gguf"),
 ]
 
 

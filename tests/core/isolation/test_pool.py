@@ -91,9 +91,7 @@ def test_errors_of_a_task_are_raised_again(make):
     assert pool.call(EVALUATE, "1 + 1", int) == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["pickle", "Exception", "PumiceError", "__doc__", "NoChatTemplateError", "QueueFullError"]
-)
+@pytest.mark.parametrize("name", ["pickle", "Exception", "PumiceError", "__doc__", "QueueFullError"])
 def test_an_answer_makes_nothing_but_an_error(make, monkeypatch, name):
     forged = wire.encode(wire.TaskResult(error=name, arguments=["forged"]))
     monkeypatch.setattr(pumice.isolation.pool._Worker, "ask", lambda *_: forged)
@@ -233,9 +231,7 @@ def test_an_answer_longer_than_it_may_be_is_not_read(make, monkeypatch):
 
 def test_workers_that_are_always_killed_or_do_not_start(make, monkeypatch):
     pool = make()
-    with pytest.raises(
-        UnavailableError, match="the work failed: the worker process was killed by SIGKILL; try again later"
-    ):
+    with pytest.raises(UnavailableError, match="the work failed: the worker process was killed by SIGKILL; try a"):
         pool.call("signal:raise_signal", int(signal.SIGKILL), object)
     with pytest.raises(UnavailableError, match="the worker process was killed by status 7"):
         pool.call("os:_exit", 7, object)

@@ -136,9 +136,8 @@ def test_output_that_is_not_the_protocol_is_quoted():
 
 
 def test_servers_that_hang_or_die_end_alone(tmp_path):
-    servers = configured(
-        slow=raw_server(tmp_path / "slow", ["hang"]), brittle=raw_server(tmp_path / "brittle", ["die", "echo"])
-    )
+    brittle = raw_server(tmp_path / "brittle", ["die", "echo"])
+    servers = configured(slow=raw_server(tmp_path / "slow", ["hang"]), brittle=brittle)
 
     async def problems() -> list[str]:
         connections = Connections(read_servers(servers))
@@ -222,19 +221,15 @@ except KeyboardInterrupt:
 
 def test_an_interrupted_start_ends_its_servers(tmp_path):
     pid = tmp_path / "pid"
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, STUBBORN, str(pid)], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", INTERRUPTED, STUBBORN, str(pid)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
     wait_until(lambda: gone(int(pid.read_text())), 1.0)
 
 
 def test_a_server_that_does_not_start_is_an_error(tmp_path):
-    servers = configured(
-        gone={"command": "no-such-program"},
-        brief=raw_server(tmp_path / "brief", []),
-        web={"url": "http://127.0.0.1:1/mcp"},
-    )
+    gone, web = {"command": "no-such-program"}, {"url": "http://127.0.0.1:1/mcp"}
+    servers = configured(gone=gone, brief=raw_server(tmp_path / "brief", []), web=web)
     with pytest.raises(UnavailableError) as error, pumice.mcp_tools(servers):
         pass
     gone, brief, web = str(error.value).split("; ")
@@ -248,13 +243,8 @@ def test_tools_that_clash_or_cannot_be_used_are_named(tmp_path, caplog):
     deep: dict = {"type": "object"}
     for _ in range(70):
         deep = {"type": "object", "properties": {"a": deep}}
-    first = [
-        "get.city",
-        "secret",
-        described("deep", deep),
-        described("long", {"type": "object", "description": "x" * 70_000}),
-        "n" * 300,
-    ]
+    long = described("long", {"type": "object", "description": "x" * 70_000})
+    first = ["get.city", "secret", described("deep", deep), long, "n" * 300]
     servers = configured(
         a=raw_server(tmp_path / "a", first, disabledTools=["secret"]),
         b=raw_server(tmp_path / "b", ["get_city", *(f"tool{i}" for i in range(200))]),

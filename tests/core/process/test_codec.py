@@ -13,51 +13,27 @@ import pumice
 from pumice.cache_tiers import Tally
 from pumice.config import AdapterOptions
 from pumice.embeddings import Embeddings
-from pumice.engine.messages import (
-    Accepted,
-    AdaptersSet,
-    Add,
-    Cancel,
-    Close,
-    Encode,
-    EncodeMedia,
-    Failed,
-    Finished,
-    Inspect,
-    Inspected,
-    Logprobs,
-    Output,
-    Progress,
-    PromptSaved,
-    Request,
-    SavePrompt,
-    Score,
-    Scored,
-    SetAdapters,
-    Snapshot,
-    Terms,
-    Timings,
-)
+from pumice.engine import messages as msg
 from pumice.errors import ModelError
 from pumice.grammar import Grammar
 from pumice.process import codec
 from pumice.process.codec import COMMANDS, REPORTS, CodecError, decode_events, encode_command, encode_events
 
-SNAPSHOT = Snapshot(1, 2, 3, 1, {0: 10, 512: 4}, {0: 3, 512: 4}, 99, {"ram": Tally(1 << 33, 2, 3)})
-TIMINGS = Timings(5, 4, 0.1, 0.2, 3, 0.3)
+SNAPSHOT = msg.Snapshot(1, 2, 3, 1, {0: 10, 512: 4}, {0: 3, 512: 4}, 99, {"ram": Tally(1 << 33, 2, 3)})
+TIMINGS = msg.Timings(5, 4, 0.1, 0.2, 3, 0.3)
 EVENTS = [
-    Accepted(0),
-    Progress(2**62, 1, 2, 0, 0.5),
-    Output(1, [5, 6], ["a", "é😀"]),
-    Output(1, [5], ["a"], [Logprobs(-0.5, [(5, -0.5), (6, -math.inf)])]),
-    Finished(1, "rest", "stop", TIMINGS),
-    Finished(1, "", "stop", TIMINGS, (7, Logprobs(-0.5, [(5, -0.5)]))),
-    Inspected(2, SNAPSHOT),
-    Scored(3, [Logprobs(-1.0, [])]),
-    PromptSaved(4, 64),
-    AdaptersSet(5, ["a"]),
+    msg.Accepted(0),
+    msg.Progress(2**62, 1, 2, 0, 0.5),
+    msg.Output(1, [5, 6], ["a", "é😀"]),
+    msg.Output(1, [5], ["a"], [msg.Logprobs(-0.5, [(5, -0.5), (6, -math.inf)])]),
+    msg.Finished(1, "rest", "stop", TIMINGS),
+    msg.Finished(1, "", "stop", TIMINGS, (7, msg.Logprobs(-0.5, [(5, -0.5)]))),
+    msg.Inspected(2, SNAPSHOT),
+    msg.Scored(3, [msg.Logprobs(-1.0, [])]),
+    msg.PromptSaved(4, 64),
+    msg.AdaptersSet(5, ["a"]),
 ]
-REQUEST = Request(
+REQUEST = msg.Request(
     [1, 2, 3],
     sampling={"temperature": 0.5, "seed": 2**63, "logit_bias": {5: -1.0}, "own": [1, None, {"a": "b"}]},
     samplers=["top_k"],
@@ -70,15 +46,15 @@ REQUEST = Request(
     media=[],
 )
 COMMANDS_OF_EACH_KIND = [
-    Add([1], REQUEST),
-    Encode(1, [[1, 2], []], "mean", True, {"a": 0.5}, [[], []], terms=Terms(-1, 2.5, "a client")),
-    EncodeMedia(1, "image", [1, 2, 3], b"pixels"),
-    Score(1, [1, 2], 3, {"a": 0.5}, "salt"),
-    SavePrompt(1, [1, 2], {"a": 0.5}, "salt"),
-    SetAdapters(1, {"a": AdapterOptions("a.gguf", 0.5, [1, 2])}),
-    Cancel(1),
-    Inspect(1),
-    Close(),
+    msg.Add([1], REQUEST),
+    msg.Encode(1, [[1, 2], []], "mean", True, {"a": 0.5}, [[], []], terms=msg.Terms(-1, 2.5, "a client")),
+    msg.EncodeMedia(1, "image", [1, 2, 3], b"pixels"),
+    msg.Score(1, [1, 2], 3, {"a": 0.5}, "salt"),
+    msg.SavePrompt(1, [1, 2], {"a": 0.5}, "salt"),
+    msg.SetAdapters(1, {"a": AdapterOptions("a.gguf", 0.5, [1, 2])}),
+    msg.Cancel(1),
+    msg.Inspect(1),
+    msg.Close(),
 ]
 
 
@@ -119,7 +95,7 @@ class PluginsError(ModelError):
     ],
 )
 def test_errors_come_back_as_the_nearest_of_pumice(error, expected):
-    (failed,) = decode_events(*encode_events([Failed(1, error)]))
+    (failed,) = decode_events(*encode_events([msg.Failed(1, error)]))
     assert (type(failed.error), str(failed.error)) == (type(expected), str(expected))
     assert str(codec.portable(error)) == str(expected)
 
@@ -160,7 +136,7 @@ def test_events_of_wrong_values_are_refused(event):
 
 
 def test_deep_nesting_is_refused():
-    data = COMMANDS.encode(Add([1], Request([1], sampling={"a": "X"})))
+    data = COMMANDS.encode(msg.Add([1], msg.Request([1], sampling={"a": "X"})))
     deep = b"\x91" * 100_000 + b"\xc0"
     with pytest.raises(CodecError):
         COMMANDS.decode(data.replace(b"\xa1X", deep))
@@ -186,23 +162,23 @@ def test_values_of_samplers_that_are_no_plain_data_are_named():
 
     for value in (Odd(), {1, 2}, [Odd()], {"a": Odd()}, len, np.arange(3)):
         with pytest.raises(pumice.RequestError, match=r"own: a .* cannot be sent to the engine's process"):
-            encode_command(Add([1], Request([1], sampling={"own": value})))
+            encode_command(msg.Add([1], msg.Request([1], sampling={"own": value})))
     for value, found in ((np.float32(0.5), 0.5), ((1, 2), [1, 2])):
-        add = COMMANDS.decode(encode_command(Add([1], Request([1], sampling={"own": value}))))
+        add = COMMANDS.decode(encode_command(msg.Add([1], msg.Request([1], sampling={"own": value}))))
         assert add.request.sampling == {"own": found}
     with pytest.raises(pumice.RequestError, match="max_tokens must be a number of at most 64 bits"):
-        Request([1], max_tokens=2**70)
+        msg.Request([1], max_tokens=2**70)
     with pytest.raises(pumice.RequestError, match="cannot be sent"):
-        encode_command(Add([1], Request([1], stop=["\ud800"])))
+        encode_command(msg.Add([1], msg.Request([1], stop=["\ud800"])))
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(pumice.RequestError, match="cannot be sent"):
-        encode_command(Add([1], Request([1], sampling={"own": deep})))
+        encode_command(msg.Add([1], msg.Request([1], sampling={"own": deep})))
 
 
 def test_invalid_utf8_is_refused():
-    (data,) = encode_events([Output(1, [1], ["abcd"])])
+    (data,) = encode_events([msg.Output(1, [1], ["abcd"])])
     with pytest.raises(CodecError):
         decode_events(data.replace(b"abcd", b"\xff\xfe\x80\x80"))
 
@@ -210,8 +186,8 @@ def test_invalid_utf8_is_refused():
 def test_a_command_may_not_be_endless(monkeypatch):
     monkeypatch.setattr(codec, "MAX_COMMAND_BYTES", 1000)
     with pytest.raises(pumice.RequestError, match="the limit is 1000"):
-        encode_command(Add([1], Request([5] * 2000)))
+        encode_command(msg.Add([1], msg.Request([5] * 2000)))
     rows = Embeddings(np.zeros((8, 64), np.float32))
-    assert encode_command(Add([1], Request([5] * 8, media=[rows])), rows.nbytes)
+    assert encode_command(msg.Add([1], msg.Request([5] * 8, media=[rows])), rows.nbytes)
     with pytest.raises(pumice.RequestError, match="the limit is 2000"):
-        encode_command(Add([1], Request([5] * 8, media=[rows])), 1000)
+        encode_command(msg.Add([1], msg.Request([5] * 8, media=[rows])), 1000)

@@ -65,6 +65,11 @@ def trials(path, site, home, monkeypatch, caplog):
     return load
 
 
+def policy_of(path, **settings):
+    config = load_config(settings or None)
+    return engine_policy(path, config, get_registry(config))
+
+
 @needs_sandbox
 def test_a_plugin_in_an_engine_is_denied_everything(trials):
     outcomes = trials("on")["computing"]
@@ -77,8 +82,7 @@ def test_paths_that_the_configuration_adds(path, home):
     """An engine may read and write the model, its adapters and parts, and files that the configuration names."""
     (home / "more").mkdir()
     files = {"adapters": {"a": "a.gguf"}, "draft": "d.gguf"}
-    config = load_config({"sandbox_read": ["more"], "sandbox_write": [str(home / "kept")], **files})
-    policy = engine_policy(path, config, get_registry(config))
+    policy = policy_of(path, sandbox_read=["more"], sandbox_write=[str(home / "kept")], **files)
     assert {str(path), str(home / "more"), str(home / "a.gguf"), str(home / "d.gguf")} <= set(policy.access.read)
     assert str(home / "kept") in policy.access.write
     assert str(path) not in policy.access.write
@@ -87,12 +91,12 @@ def test_paths_that_the_configuration_adds(path, home):
 
 def test_links_in_the_folder_of_a_stranger(tmp_path, home):
     """They lead to weights, not to other files of the user."""
-    config, folder = load_config(), tmp_path / "model"
+    folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "elsewhere.safetensors").touch()
     for name, target in (("model.safetensors", "elsewhere.safetensors"), ("config.json", ".ssh/id_ed25519")):
         (folder / name).symlink_to(tmp_path / target)
-    policy = engine_policy(folder, config, get_registry(config))
+    policy = policy_of(folder)
     assert str(tmp_path / "elsewhere.safetensors") in policy.access.read
     assert str(tmp_path / ".ssh" / "id_ed25519") not in policy.access.read
 
@@ -109,23 +113,23 @@ def test_parts_that_are_links(tmp_path, home, place):
     second.symlink_to(targets[place])
     for path in (store / "a", targets[place]):
         path.touch()
-    config = load_config()
+    settings = {}
     if place == "elsewhere":
         with pytest.raises(pumice.SandboxError, match=r"m-00002-of-00002.gguf: a link to .*key, which is not beside"):
-            engine_policy(first, config, get_registry(config))
-        config = load_config({"sandbox_read": [str(elsewhere)]})
-    policy = engine_policy(first, config, get_registry(config))
+            policy_of(first)
+        settings = {"sandbox_read": [str(elsewhere)]}
+    policy = policy_of(first, **settings)
     assert {str(first), str(second)} <= set(policy.access.read)
 
 
 def test_links_in_a_folder_of_a_model(tmp_path, home):
     """A codec's weights may be a link as the model's own; folders further down are no part of a model."""
-    config, folder = load_config(), tmp_path / "model"
+    folder = tmp_path / "model"
     for name, place in (("codec", folder / "codec"), ("deep", folder / "a" / "b")):
         place.mkdir(parents=True)
         (tmp_path / f"{name}.safetensors").touch()
         (place / "model.safetensors").symlink_to(tmp_path / f"{name}.safetensors")
-    policy = engine_policy(folder, config, get_registry(config))
+    policy = policy_of(folder)
     assert str(tmp_path / "codec.safetensors") in policy.access.read
     assert str(tmp_path / "deep.safetensors") not in policy.access.read
 
@@ -133,26 +137,20 @@ def test_links_in_a_folder_of_a_model(tmp_path, home):
 def test_backends_are_asked_what_they_open(home, path):
     """A GPU's device nodes only where the engine may take the GPU."""
     for backend, expected in (("auto", True), ("numpy", False), ("vulkan", True)):
-        config = load_config({"backend": backend})
-        policy = engine_policy(path, config, get_registry(config))
-        assert ("/etc/vulkan" in policy.access.read) == expected
+        assert ("/etc/vulkan" in policy_of(path, backend=backend).access.read) == expected
 
 
 def test_a_missing_landlock_is_an_error_if_the_sandbox_is_required(home, path, monkeypatch):
     monkeypatch.setattr("pumice.model_files.policy.missing", lambda: ("Landlock: not in this kernel",))
-    config = load_config({"sandbox": "on"})
     with pytest.raises(pumice.SandboxError, match="sandbox: on, but Landlock: not in this kernel; see `pumice doctor`"):
-        engine_policy(path, config, get_registry(config))
-    for off in ({"sandbox": "off"}, {"sandbox": False}):
-        config = load_config(off)
-        assert engine_policy(path, config, get_registry(config)) is None
-    config = load_config()
-    assert engine_policy(path, config, get_registry(config)) is not None
+        policy_of(path, sandbox="on")
+    assert policy_of(path, sandbox="off") is policy_of(path, sandbox=False) is None
+    assert policy_of(path) is not None
     monkeypatch.setenv("PUMICE_SANDBOX", "off")
-    assert engine_policy(path, config, get_registry(config)) is None
+    assert policy_of(path) is None
     monkeypatch.setenv("PUMICE_SANDBOX", "maybe")
     with pytest.raises(pumice.ConfigError, match="PUMICE_SANDBOX=maybe: the only value is off; unset it"):
-        engine_policy(path, config, get_registry(config))
+        policy_of(path)
 
 
 @pytest.mark.parametrize("line", ["sandbox: off", "sandbox_read: [/]", "sandbox_write: [/]"])
@@ -213,8 +211,7 @@ from pumice_cpu import cache, compiler
 cache.save("norms.rms_norm", compiler.compile_one("norms.rms_norm"))
 print(json.dumps(cache.load("norms.rms_norm") is not None))
 """
-    config = load_config({"backend": "cpu"})
-    assert run(source, engine_policy(path, config, get_registry(config)), tmp_path)
+    assert run(source, policy_of(path, backend="cpu"), tmp_path)
     kernels = {kernel.parent for kernel in (tmp_path / "cache").rglob("*.kernel")}
     assert kernels == {tmp_path / "cache" / "pumice" / "sandbox" / "pumice" / "kernels"}
 
@@ -233,33 +230,31 @@ with open_device("auto", 0) as device:
     shape = matrix_shape(device.description)
     print(json.dumps([device.name, KERNEL in right_kernels(device, shape) if shape else True]))
 """
-    config = load_config({"backend": "vulkan"})
-    name, right = run(source, engine_policy(path, config, get_registry(config)), tmp_path)
+    name, right = run(source, policy_of(path, backend="vulkan"), tmp_path)
     assert name
     assert right
 
 
 def test_many_links_open_no_folder(tmp_path, home):
     """Broken links are ignored; the others are too many to be allowed one by one."""
-    config, folder, secrets = load_config(), tmp_path / "model", tmp_path / ".ssh"
+    folder, secrets = tmp_path / "model", tmp_path / ".ssh"
     folder.mkdir()
     secrets.mkdir()
     for number in range(201):
         (folder / f"{number}.gguf").symlink_to(secrets / f"{number}.gguf")
-    policy = engine_policy(folder, config, get_registry(config))
+    policy = policy_of(folder)
     assert not [file for file in policy.access.read if Path(file).is_relative_to(secrets)]
     for number in range(201):
         (secrets / f"{number}.gguf").touch()
     with pytest.raises(pumice.SandboxError, match="more than 200 links to weights elsewhere"):
-        engine_policy(folder, config, get_registry(config))
+        policy_of(folder)
 
 
 def test_a_folder_that_looks_like_a_cache(tmp_path, home):
-    config, folder = load_config(), tmp_path / "snapshots" / "1"
+    folder = tmp_path / "snapshots" / "1"
     folder.mkdir(parents=True)
     (tmp_path / "blobs").symlink_to(tmp_path / ".ssh")
-    policy = engine_policy(folder, config, get_registry(config))
-    assert str(tmp_path / "blobs") not in policy.access.read
+    assert str(tmp_path / "blobs") not in policy_of(folder).access.read
 
 
 def test_links_made_while_a_server_runs(tmp_path, home, monkeypatch):

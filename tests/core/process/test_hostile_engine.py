@@ -16,29 +16,7 @@ import pumice
 import pumice.process.confinement
 import pumice.process.engine
 from pumice.config import AdapterOptions
-from pumice.engine.messages import (
-    Accepted,
-    AdaptersSet,
-    Add,
-    Encode,
-    Encoded,
-    Facts,
-    Failed,
-    Finished,
-    Inspect,
-    Inspected,
-    Logprobs,
-    Output,
-    Progress,
-    PromptSaved,
-    Request,
-    SavePrompt,
-    Score,
-    Scored,
-    SetAdapters,
-    Snapshot,
-    Timings,
-)
+from pumice.engine import messages as msg
 from pumice.model_files.summary import Summary
 from pumice.process.awaited import MAX_BYTES, Awaited
 from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Opened, StepEvents
@@ -46,8 +24,8 @@ from pumice.process.header import Header, Strings
 from pumice.sandbox import Launch
 from waiting import PATIENCE, wait_until
 
-FACTS = Facts(256, 256, 32, ["numpy"], {"weights": 1}, n_embd=4, n_labels=2)
-SNAPSHOT = Snapshot(0, 0, 1, 1, {}, {}, 0)
+FACTS = msg.Facts(256, 256, 32, ["numpy"], {"weights": 1}, n_embd=4, n_labels=2)
+SNAPSHOT = msg.Snapshot(0, 0, 1, 1, {}, {}, 0)
 
 FAR_END = """
 import sys
@@ -116,7 +94,7 @@ BEFORE = {
     "nothing that can be read": b"\x03\x00\x00\x00abc",
     "a pickle": frame(pickle.dumps(Bomb())),
     "an endless frame": b"\xff\xff\xff\xff",
-    "events before it is loaded": step(Accepted(0)),
+    "events before it is loaded": step(msg.Accepted(0)),
     "a command": raw(["Close"]),
     "facts that are none": raw(["Loaded", {"n_ctx": -5}]),
     "a vocabulary of any size": raw(["Loaded", [{"n_ctx": 1, "n_ctx_train": 1, "n_vocab": 2**40}]]),
@@ -141,14 +119,14 @@ AFTER = {
     "a header after the load": OPENED,
     "progress of a load": report(Loading(1, 2)),
     "an error of a load": report(NotLoaded(pumice.ModelError("no"))),
-    "events of many that are none": step(*(Accepted(1000 + id) for id in range(10))),
+    "events of many that are none": step(*(msg.Accepted(1000 + id) for id in range(10))),
     "too long": struct.pack("<I", MAX_BYTES + (1 << 20)),
-    "an answer to another question": step(Inspected(0, SNAPSHOT)),
-    "tokens of no vocabulary": step(Output(0, [32], ["a"])),
-    "tokens without texts": step(Output(0, [1, 2], ["a"])),
-    "no tokens": step(Output(0, [], [])),
-    "more tokens than asked for": step(Output(0, [1] * 11, ["a"] * 11)),
-    "probabilities that nobody asked for": step(Output(0, [1], ["a"], [Logprobs(0.0, [])])),
+    "an answer to another question": step(msg.Inspected(0, SNAPSHOT)),
+    "tokens of no vocabulary": step(msg.Output(0, [32], ["a"])),
+    "tokens without texts": step(msg.Output(0, [1, 2], ["a"])),
+    "no tokens": step(msg.Output(0, [], [])),
+    "more tokens than asked for": step(msg.Output(0, [1] * 11, ["a"] * 11)),
+    "probabilities that nobody asked for": step(msg.Output(0, [1], ["a"], [msg.Logprobs(0.0, [])])),
     "a text that is none": raw(["StepEvents", [["Output", 0, [1], [b"\xff\xfe"]]]]),
 }
 
@@ -179,7 +157,7 @@ def test_a_flood_waits_for_who_listens(hostile, monkeypatch):
     def deliver(*call: object) -> None:
         waiting.append(call)
 
-    with hostile(LOADED, b"", endless=step(Progress(0, 1, 2, 0, 0.0)), deliver=deliver) as model:
+    with hostile(LOADED, b"", endless=step(msg.Progress(0, 1, 2, 0, 0.0)), deliver=deliver) as model:
         stream = model.stream("a")
         wait_until(lambda: len(waiting) >= 10)
         threading.Event().wait(0.2)  # more may come until then, and none after it
@@ -200,41 +178,41 @@ def awaited(*commands: object) -> Awaited:
     return owed
 
 
-def encoded(*shapes: tuple[int, ...]) -> Encoded:
-    return Encoded(1, [np.zeros(shape, np.float32) for shape in shapes])
+def encoded(*shapes: tuple[int, ...]) -> msg.Encoded:
+    return msg.Encoded(1, [np.zeros(shape, np.float32) for shape in shapes])
 
 
-LISTS = [Logprobs(-1.0, [(5, -1.0)])]
+LISTS = [msg.Logprobs(-1.0, [(5, -1.0)])]
 RIGHT = [
-    (Encode(1, [[1, 2], [3]], "mean"), encoded((4,), (4,))),
-    (Encode(1, [[1, 2], [3]], "none"), encoded((2, 4), (1, 4))),
-    (Encode(1, [[1, 2]], "cls", True), encoded((2,))),
-    (Score(1, [1, 2], 1), Scored(1, LISTS)),
-    (SavePrompt(1, [1, 2]), PromptSaved(1, 2)),
-    (SetAdapters(1, {"a": AdapterOptions("a.gguf")}), AdaptersSet(1, ["a"])),
-    (Inspect(1), Inspected(1, SNAPSHOT)),
-    (Add([1], Request([1])), Finished(1, "", "stop", Timings())),
-    (Add([1], Request([1], logprobs=1)), Finished(1, "", "stop", Timings(), (1, *LISTS))),
-    (Inspect(1), Failed(1, pumice.EngineError("no"))),
+    (msg.Encode(1, [[1, 2], [3]], "mean"), encoded((4,), (4,))),
+    (msg.Encode(1, [[1, 2], [3]], "none"), encoded((2, 4), (1, 4))),
+    (msg.Encode(1, [[1, 2]], "cls", True), encoded((2,))),
+    (msg.Score(1, [1, 2], 1), msg.Scored(1, LISTS)),
+    (msg.SavePrompt(1, [1, 2]), msg.PromptSaved(1, 2)),
+    (msg.SetAdapters(1, {"a": AdapterOptions("a.gguf")}), msg.AdaptersSet(1, ["a"])),
+    (msg.Inspect(1), msg.Inspected(1, SNAPSHOT)),
+    (msg.Add([1], msg.Request([1])), msg.Finished(1, "", "stop", msg.Timings())),
+    (msg.Add([1], msg.Request([1], logprobs=1)), msg.Finished(1, "", "stop", msg.Timings(), (1, *LISTS))),
+    (msg.Inspect(1), msg.Failed(1, pumice.EngineError("no"))),
 ]
 WRONG = [
-    (Encode(1, [[1, 2], [3]], "mean"), encoded((4,))),
-    (Encode(1, [[1, 2]], "mean"), encoded((2, 4))),
-    (Encode(1, [[1, 2]], "none"), encoded((3, 4))),
-    (Encode(1, [[1, 2]], "mean"), Scored(1, LISTS)),
-    (Score(1, [1, 2, 3], 1), Scored(1, LISTS)),
-    (Score(1, [1, 2], 0), Scored(1, LISTS)),
-    (Score(1, [1, 2], 1), Scored(1, [Logprobs(-1.0, [(32, -1.0)])])),
-    (SavePrompt(1, [1, 2]), PromptSaved(1, 3)),
-    (SetAdapters(1, {"a": AdapterOptions("a.gguf")}), AdaptersSet(1, ["b"])),
-    (Inspect(1), Finished(1, "", "stop", Timings())),
-    (Inspect(1), Accepted(1)),
-    (Add([1], Request([1])), encoded((4,))),
-    (Add([1], Request([1])), Finished(1, "", "stop", Timings(), (1, *LISTS))),
-    (Add([1], Request([1], logprobs=1)), Finished(1, "", "stop", Timings(), (32, *LISTS))),
-    (Add([1], Request([1], logprobs=0)), Finished(1, "", "stop", Timings(), (1, *LISTS))),
-    (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"])),
-    (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"], LISTS * 2)),
+    (msg.Encode(1, [[1, 2], [3]], "mean"), encoded((4,))),
+    (msg.Encode(1, [[1, 2]], "mean"), encoded((2, 4))),
+    (msg.Encode(1, [[1, 2]], "none"), encoded((3, 4))),
+    (msg.Encode(1, [[1, 2]], "mean"), msg.Scored(1, LISTS)),
+    (msg.Score(1, [1, 2, 3], 1), msg.Scored(1, LISTS)),
+    (msg.Score(1, [1, 2], 0), msg.Scored(1, LISTS)),
+    (msg.Score(1, [1, 2], 1), msg.Scored(1, [msg.Logprobs(-1.0, [(32, -1.0)])])),
+    (msg.SavePrompt(1, [1, 2]), msg.PromptSaved(1, 3)),
+    (msg.SetAdapters(1, {"a": AdapterOptions("a.gguf")}), msg.AdaptersSet(1, ["b"])),
+    (msg.Inspect(1), msg.Finished(1, "", "stop", msg.Timings())),
+    (msg.Inspect(1), msg.Accepted(1)),
+    (msg.Add([1], msg.Request([1])), encoded((4,))),
+    (msg.Add([1], msg.Request([1])), msg.Finished(1, "", "stop", msg.Timings(), (1, *LISTS))),
+    (msg.Add([1], msg.Request([1], logprobs=1)), msg.Finished(1, "", "stop", msg.Timings(), (32, *LISTS))),
+    (msg.Add([1], msg.Request([1], logprobs=0)), msg.Finished(1, "", "stop", msg.Timings(), (1, *LISTS))),
+    (msg.Add([1], msg.Request([1], logprobs=1)), msg.Output(1, [1], ["a"])),
+    (msg.Add([1], msg.Request([1], logprobs=1)), msg.Output(1, [1], ["a"], LISTS * 2)),
 ]
 
 
@@ -268,6 +246,10 @@ def test_half_a_message_is_an_end(path, monkeypatch):
 
 
 def test_events_after_the_end_are_not_heard(hostile):
-    ends = step(Output(0, [1], ["a"]), Finished(0, "", "stop", Timings()), Finished(0, "", "stop", Timings()))
+    ends = step(
+        msg.Output(0, [1], ["a"]),
+        msg.Finished(0, "", "stop", msg.Timings()),
+        msg.Finished(0, "", "stop", msg.Timings()),
+    )
     with hostile(LOADED, ends) as model:
         assert model.generate("a", max_tokens=10).text == "a"

@@ -55,13 +55,8 @@ def test_a_character_without_a_token_or_bytes_is_unknown() -> None:
 def test_memory_of_a_long_run() -> None:
     """A byte of text takes less than that while it is merged, whatever merges."""
     tokens = ["a", "aa", "aaaa"]
-    more = {
-        "tokens": tokens,
-        "scores": [-9.0, -1.0, -2.0],
-        "token_type": [1, 1, 1],
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-    }
+    more = {"tokens": tokens, "scores": [-9.0, -1.0, -2.0], "token_type": [1, 1, 1]}
+    more |= {"bos_token_id": 0, "eos_token_id": 0}
     tokenizer = from_metadata(metadata("spm", unknown_token_id=0, **more))
     text = "a" * 50_000
     tokenizer.tokenize(text[:100])
