@@ -50,9 +50,7 @@ def results(path: Path, pooling: int, backend: str, **options: Any) -> NDArray[n
         for backend in ("numpy", "cpu", "vulkan")
     ],
 )
-def test_tiny_encoders(
-    monkeypatch: pytest.MonkeyPatch, encoder_file: Any, expected: Any, name: str, backend: str
-) -> None:
+def test_tiny_encoders(monkeypatch: Any, encoder_file: Any, expected: Any, name: str, backend: str) -> None:
     if backend == "vulkan":
         monkeypatch.setenv(SOFTWARE, "1")
         if reason := VulkanBackend.unavailable():

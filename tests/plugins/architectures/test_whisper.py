@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,9 +123,7 @@ def test_a_prompt_is_a_sound_and_the_tokens_after_it(file: Path) -> None:
                 ask()
 
 
-def test_a_context_shorter_than_a_sound_and_its_text_is_lengthened(
-    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_context_shorter_than_a_sound_and_its_text_is_lengthened(file: Path, caplog: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(logging.getLogger("pumice"), "propagate", True)
     options = {"backend": "numpy", "n_parallel": 2}
     with pumice.load(file, n_ctx=64, **options) as model, pumice.load(file, **options) as whole:

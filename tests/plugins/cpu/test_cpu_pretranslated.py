@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,7 @@ def test_the_first_words_wait_for_llvm_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["kernel", "definitions"])
-def test_ir_that_this_llvm_does_not_read_is_translated_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
+def test_ir_that_this_llvm_does_not_read_is_translated_again(tmp_path: Path, monkeypatch: Any, part: str) -> None:
     name, strange = "step.start", "no LLVM IR"
     parameters, source = source_of(name)
     monkeypatch.setattr(pretranslated, "FILE", tmp_path / part)
@@ -48,9 +47,7 @@ def test_ir_that_this_llvm_does_not_read_is_translated_again(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no xz"])
-def test_a_package_without_ir_has_no_kernels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
-) -> None:
+def test_a_package_without_ir_has_no_kernels(tmp_path: Path, monkeypatch: Any, content: bytes | None) -> None:
     monkeypatch.setattr(pretranslated, "FILE", tmp_path / "other")
     if content is not None:
         (tmp_path / "other").write_bytes(content)

@@ -44,9 +44,7 @@ def test_devices() -> None:
 
 
 @pytest.mark.parametrize(("system", "machine", "chosen"), [("Darwin", "arm64", True), ("Linux", "aarch64", False)])
-def test_auto_takes_it_on_apple_machines_alone(
-    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, chosen: bool
-) -> None:
+def test_auto_takes_it_on_apple_machines_alone(monkeypatch: Any, system: str, machine: str, chosen: bool) -> None:
     monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr("pumice_cpu.backend.usable", lambda: None)  # whose kernels are not those of that machine

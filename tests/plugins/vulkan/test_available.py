@@ -35,8 +35,8 @@ def test_a_device_is_listed_with_what_matters(driver):
     assert found["available"]
     first = found["devices"][0]
     assert first["memory_bytes"] > 2**27
-    expected = {"device", "uuid", "type", "driver", "vulkan", "subgroup size", "cooperative matrices"}
-    assert set(first["details"]) == expected
+    names = {"uuid", "type", "driver", "vulkan", "subgroup size", "cooperative matrices"}
+    assert first["details"].keys() - names == {"device"}
     assert first["details"]["device"] == "0"
 
 
@@ -74,25 +74,6 @@ ctypes.CDLL = Library
     found = devices(**changed(tmp_path, code))
     assert not found["available"]
     assert found["reason"].startswith("no Vulkan loader found: install the graphics driver of your GPU")
-
-
-@pytest.mark.parametrize(
-    ("system", "first", "some"),
-    [
-        ("linux", "libvulkan.so.1", "libvulkan.so"),
-        ("win32", "vulkan-1.dll", "vulkan-1.dll"),
-        ("darwin", "libvulkan.1.dylib", "/opt/homebrew/lib/libMoltenVK.dylib"),
-        ("darwin", "libvulkan.1.dylib", "/kit/lib/libvulkan.dylib"),
-    ],
-)
-def test_the_loader_is_looked_for_where_each_system_has_it(vulkan_device, monkeypatch, system, first, some):
-    from pumice_vulkan.device.native import loader
-
-    monkeypatch.setattr("sys.platform", system)
-    monkeypatch.setenv("VULKAN_SDK", "/kit")
-    found = list(loader.names())
-    assert found[0] == first
-    assert some in found
 
 
 def test_the_plugin_loads_no_driver():

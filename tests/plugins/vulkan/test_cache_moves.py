@@ -1,5 +1,7 @@
 """Blocks and slots leave a device's caches as bytes, and come back to other places."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,9 +14,7 @@ from pumice_vulkan.memory import Arena
 
 
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
-def test_rows_come_back_elsewhere_and_touch_nothing_else(
-    device: Device, monkeypatch: pytest.MonkeyPatch, kv_type: str
-) -> None:
+def test_rows_come_back_elsewhere_and_touch_nothing_else(device: Device, monkeypatch: Any, kv_type: str) -> None:
     monkeypatch.setattr(cache_moves, "STAGING_BYTES", 1)  # a row at a time
     limits = Limits(128, 32, 1, 2, 32, {0: 4, 64: 3}, kv_type, n_checkpoints=1)
     attention = [KVState("a", 2, 16, 16), KVState("b", 2, 32, 0), KVState("c", 2, 16, 16, window=64)]

@@ -1,6 +1,7 @@
 """Both drivers of the device layer keep its contract."""
 
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -125,16 +126,18 @@ def test_nothing_waits_for_what_is_held(driver):
         other.hold()
 
 
+def adding(device, source, target, n, offset):
+    """Commands that write the words of a buffer to another one, each greater by ``offset``."""
+    commands, encoder = record(device)
+    encode_scale(encoder, device.new_pipeline(spirv("scale"), 2, 8, (32, 1)), source, target, n, offset)
+    encoder.end()
+    return commands
+
+
 def test_command_buffers_run_in_the_order_of_their_commits(device):
     n = 20_000
-    pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
     first, second = host_buffer(device, np.zeros(n, np.uint32)), device.new_buffer(4 * n)
-    there, encoder = record(device)
-    encode_scale(encoder, pipeline, first, second, n, 1)
-    encoder.end()
-    back, encoder = record(device)
-    encode_scale(encoder, pipeline, second, first, n, 10)
-    encoder.end()
+    there, back = adding(device, first, second, n, 1), adding(device, second, first, n, 10)
     for _ in range(10):
         there.commit()
         back.commit()
@@ -146,18 +149,11 @@ def test_an_interrupted_wait_can_be_made_good(device, monkeypatch):
     if device.description.driver != "native":
         pytest.skip("Kompute waits in C")
     n = 20_000
-    pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
-    first, second = host_buffer(device, np.zeros(n, np.uint32)), host_buffer(device, np.zeros(n, np.uint32))
-    commands, encoder = record(device)
-    encode_scale(encoder, pipeline, first, second, n, 7)
-    encoder.end()
-
-    def interrupted():
-        raise KeyboardInterrupt
-
+    first, second = (host_buffer(device, np.zeros(n, np.uint32)) for _ in range(2))
+    commands = adding(device, first, second, n, 7)
     commands.commit()
     with monkeypatch.context() as patch:
-        patch.setattr(commands, "_spin", interrupted)
+        patch.setattr(commands, "_spin", mock.Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             commands.wait()
     commands.wait()
@@ -168,15 +164,12 @@ def test_an_interrupted_wait_can_be_made_good(device, monkeypatch):
 
 
 def test_a_closed_buffer_gives_its_memory_back_and_its_bindings(device):
-    pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
     source = host_buffer(device, np.arange(64, dtype=np.uint32))
     before = device.n_allocations, device.allocated_bytes
     for offset in range(20):  # handles are used again
         target = device.new_buffer(256, host=True)
         assert (device.n_allocations, device.allocated_bytes) == (before[0] + 1, before[1] + 256)
-        commands, encoder = record(device)
-        encode_scale(encoder, pipeline, source, target, 64, offset)
-        encoder.end()
+        commands = adding(device, source, target, 64, offset)
         commands.commit_and_wait()
         np.testing.assert_array_equal(words(target), np.arange(64) + offset)
         commands.close()

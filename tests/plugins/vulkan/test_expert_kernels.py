@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,9 +68,8 @@ def check(
     vulkan: VulkanBackend, w: GGUFTensor, steps: list[dict[str, np.ndarray]], build: Build, tokens: tuple[int, ...]
 ) -> None:
     """Steps with inputs of the same shapes, of which the first ``tokens`` rows are taken."""
-    tolerance = HALF if vulkan._open()[0].cooperative else FLOAT
-    if vulkan._open()[0].half:
-        tolerance = HALF
+    shared = vulkan._open()[0]
+    tolerance = HALF if shared.cooperative or shared.half else FLOAT
     if vulkan.options.activations == "int8" and not FORMATS[w.type].dense:
         tolerance = INT8
     mine, right = (compiled(backend, w, steps[0], build) for backend in (vulkan, NumpyBackend()))
@@ -123,9 +123,7 @@ def test_experts_in_float16(vulkan_device: None, rng: np.random.Generator) -> No
 
 
 @pytest.mark.parametrize("seed", variants(range(8), range(4)))
-def test_tiles_of_random_shapes(
-    vulkan: VulkanBackend, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_tiles_of_random_shapes(vulkan: VulkanBackend, rng: np.random.Generator, monkeypatch: Any, seed: int) -> None:
     """Also where pairs would be products of their own."""
     monkeypatch.setattr(experts, "TILED_TOKENS", 0)
     monkeypatch.setattr(experts, "COOPERATIVE_TOKENS", 0)
@@ -172,12 +170,7 @@ def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Gener
     [(5, "softmax", True), (40, "softmax", False), (9, "sigmoid", True), (70, "softmax_of_chosen", False)],
 )
 def test_routing_of_a_few_tokens_with_the_order_of_their_pairs(
-    vulkan: VulkanBackend,
-    rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
-    n_expert: int,
-    gate: str,
-    normalize: bool,
+    vulkan: VulkanBackend, rng: np.random.Generator, monkeypatch: Any, n_expert: int, gate: str, normalize: bool
 ) -> None:
     """One dispatch gives the shares of two, up to how a driver orders their sums, and the same experts."""
     monkeypatch.setattr(experts, "TILED_TOKENS", 0)

@@ -25,26 +25,12 @@ pytestmark = pytest.mark.usefixtures("vulkan_device")
 
 MODULES = ("memory", "commands", "descriptors", "gate", "logical", "pipeline", "pipeline_cache", "pools")
 OUT_OF_DEVICE_MEMORY = -2
+CREATED = ("Buffer", "DescriptorPool", "DescriptorSetLayout", "PipelineLayout", "Semaphore", "CommandPool", "Fence")
+CREATED += ("PipelineCache", "ComputePipelines", "ShaderModule", "Device")
 FUNCTIONS = (
-    "vkCreateBuffer",
-    "vkAllocateCommandBuffers",
-    "vkAllocateDescriptorSets",
-    "vkCreateDescriptorPool",
-    "vkCreateDescriptorSetLayout",
-    "vkCreatePipelineLayout",
-    "vkCreateSemaphore",
-    "vkCreateCommandPool",
-    "vkCreateFence",
-    "vkCreatePipelineCache",
-    "vkCreateComputePipelines",
-    "vkCreateShaderModule",
-    "vkCreateDevice",
-    "vkAllocateMemory",
-    "vkBindBufferMemory",
-    "vkMapMemory",
-    "vkBeginCommandBuffer",
-    "vkEndCommandBuffer",
-    "vkQueueSubmit",
+    *(f"vkCreate{name}" for name in CREATED),
+    *("vkAllocateCommandBuffers", "vkAllocateDescriptorSets", "vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory"),
+    *("vkBeginCommandBuffer", "vkEndCommandBuffer", "vkQueueSubmit"),
 )
 
 

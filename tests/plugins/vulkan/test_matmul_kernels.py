@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import product
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -100,20 +101,14 @@ def numbers_of(backend: VulkanBackend, type: GGMLType) -> TileNumbers:
     return TileNumbers.HALF if is_half else TileNumbers.FLOAT
 
 
-@pytest.mark.parametrize(
-    ("vulkan", "type"),
-    [
-        pytest.param(
-            *(activations, type),
-            id=f"{activations}-{type.name}",
-            marks=() if activations == "int8" or type.name in DAILY else pytest.mark.nightly,
-        )
-        for activations, type in product(["float", "int8"], TYPES)
-    ],
-    indirect=["vulkan"],
-)
-def test_linear(vulkan: VulkanBackend, type: GGMLType) -> None:
+EVERY = [(activations, type.name) for activations, type in product(["float", "int8"], TYPES)]
+OFTEN = [(activations, name) for activations, name in EVERY if activations == "int8" or name in DAILY]
+
+
+@pytest.mark.parametrize(("vulkan", "name"), variants(EVERY, OFTEN), indirect=["vulkan"])
+def test_linear(vulkan: VulkanBackend, name: str) -> None:
     """Products have 3 and 8 tokens in turn: all pairs of number, type and activations occur."""
+    type = GGMLType[name]
     w, numbers = weight("w", type, 75, COLUMNS)
     b = f32(75)
     x = f32(40, COLUMNS)
@@ -175,23 +170,18 @@ def test_shapes_of_matrix_units(shape: MatrixShape) -> None:
         assert backend._open()[0].cooperative == shape
         check_on_matrix_units(backend, GGMLType.Q4_K, 76, 512, (9, 24, 40, 64))
         for tile in (TileShape(64, 32, 4, 1, 64), TileShape(64, 64, 2, 2, 32, 3)):
-            with (
-                mock.patch.object(tiles, "tile_shape", return_value=tile),
-                mock.patch.object(few, "few_shape", return_value=None),
-            ):
+            shape_of_few = mock.patch.object(few, "few_shape", return_value=None)
+            with mock.patch.object(tiles, "tile_shape", return_value=tile), shape_of_few:
                 check_on_matrix_units(backend, GGMLType.Q5_1, 180, 160)
 
 
 @pytest.mark.parametrize("type", [GGMLType.Q5_1, GGMLType.F16], ids=lambda type: type.name)
 @pytest.mark.parametrize("shape", [(64, 32, 4, 1, 64), (32, 64, 2, 2, 64), (64, 64, 2, 2, 32, 3)], ids=str)
 @pytest.mark.parametrize("tiled", [False, True], ids=["rows", "tiled"])
-def test_tiles_of_matrix_units(
-    matrix_units: VulkanBackend, type: GGMLType, shape: tuple[int, ...], tiled: bool
-) -> None:
-    with (
-        mock.patch.object(tiles, "tile_shape", return_value=TileShape(*shape)),
-        mock.patch.object(few, "few_shape", return_value=TileShape(*shape) if tiled else None),
-    ):
+def test_tiles_of_matrix_units(matrix_units: VulkanBackend, type: GGMLType, shape: Any, tiled: bool) -> None:
+    tile = TileShape(*shape)
+    shape_of_few = mock.patch.object(few, "few_shape", return_value=tile if tiled else None)
+    with mock.patch.object(tiles, "tile_shape", return_value=tile), shape_of_few:
         check_on_matrix_units(matrix_units, type, 180, 160)  # the last tile is half empty
 
 
@@ -209,16 +199,8 @@ def lanes(matrix_units: VulkanBackend) -> Iterator[VulkanBackend]:
 
 
 QUANTIZED = [type for type in TYPES if not FORMATS[type].dense]
-LANES = [
-    LanesShape(1, 4, 1, 1, 2),
-    LanesShape(2, 2, 2, 2),
-    LanesShape(4, 2, 2, 4),
-    LanesShape(1, 4, 2, 8),
-    LanesShape(1, 3, 4, 1, 3),
-    LanesShape(7, 2, 2, 3),
-    LanesShape(2, 2, 4, 4, x_first=True),
-    LanesShape(1, 4, 2, 6, 2),
-]
+LANES = [(1, 4, 1, 1, 2), (2, 2, 2, 2), (4, 2, 2, 4), (1, 4, 2, 8), (1, 3, 4, 1, 3), (7, 2, 2, 3), (1, 4, 2, 6, 2)]
+LANES = [*(LanesShape(*shape) for shape in LANES), LanesShape(2, 2, 4, 4, x_first=True)]
 
 
 @pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
@@ -287,10 +269,8 @@ def test_large_activations_and_small_ones_in_float16(halves: VulkanBackend) -> N
     w, numbers = weight("w", GGMLType.Q8_0, 75, 512)
     for scale in (6_000, 2.0**-9):
         x = f32(33, 512) * np.float32(scale)
-        with (
-            mock.patch.object(halves._open()[0], "cooperative", None),
-            mock.patch.object(products, "block_shape", return_value=BLOCKS[TileNumbers.HALF][1]),
-        ):
+        block = mock.patch.object(products, "block_shape", return_value=BLOCKS[TileNumbers.HALF][1])
+        with mock.patch.object(halves._open()[0], "cooperative", None), block:
             run = compiled(halves, [w], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w")))
             assert error(run(33), x @ numbers.T) < HALF, scale
 
@@ -332,9 +312,7 @@ ACTIVATIONS = {
 
 @pytest.mark.parametrize(("n_tokens", "gate_op"), [(1, "silu_mul"), (3, "gelu_mul"), (8, "silu_mul")])
 def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBackend, n_tokens: int, gate_op: str) -> None:
-    (gate, gates), (up, ups) = (
-        weight(name, GGMLType.Q4_0, 1056, 256) for name in (f"gate {n_tokens}", f"up {n_tokens}")
-    )
+    (gate, gates), (up, ups) = (weight(f"{name} {n_tokens}", GGMLType.Q4_0, 1056, 256) for name in ("gate", "up"))
     down, downs = weight(f"down {n_tokens}", GGMLType.Q8_0, 70, 1056)
     factors, x = f32(256), f32(n_tokens, 256)
     norm = GGUFTensor(f"norm {n_tokens}", GGMLType.F32, factors.shape, 0, factors.nbytes, factors.tobytes())

@@ -159,9 +159,7 @@ WILD: dict[str, Any] = {"seed": 6, "temperature": 1.6, "top_k": 60, "top_p": 0.9
 OTHERS = ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "lfm2-window", "qwen35"]
 
 
-def test_the_same_text_where_steps_of_prompts_wait_for_none(
-    tmp_path: Path, driver: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_text_where_steps_of_prompts_wait_for_none(tmp_path: Path, driver: str, monkeypatch: Any) -> None:
     path, results = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500), []
     prompts = ["a", "the cat sat on the mat", "one two three four five", "some other words of a longer text"]
     options = {"backend": "vulkan", "n_ctx": 256, "n_parallel": 4, "n_batch": 16, "prefill_tokens": 16}

@@ -141,9 +141,7 @@ class TestModels:
             assert drafting <= recorded
             assert len(made[-1]._shared.kernels._pipelines) == n_pipelines, "a step compiled what was not prepared"
 
-    def test_closing_ends_what_is_compiled(
-        self, tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_closing_ends_what_is_compiled(self, tiny_file: Any, made: list[Any], monkeypatch: Any) -> None:
         asked: list[Any] = []
         compile_all = Kernels.compile
 
@@ -214,9 +212,7 @@ class TestPipelineCache:
         assert driver.begun[-1] == b"pipelinepipeline"
         assert [file.suffix for file in cache.iterdir()] == [suffix()]
 
-    def test_a_broken_pipeline_cache_is_ignored(
-        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_broken_pipeline_cache_is_ignored(self, cache: Path, device: Device, monkeypatch: Any) -> None:
         driver = Driver(grown=b"pipeline")
         driver.begin(monkeypatch, device).save()
         (file,) = cache.iterdir()
@@ -226,9 +222,7 @@ class TestPipelineCache:
             driver.begin(monkeypatch, device)
             assert driver.begun[-1] == b""
 
-    def test_a_folder_that_cannot_be_written_does_no_harm(
-        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_folder_that_cannot_be_written_does_no_harm(self, cache: Path, device: Device, monkeypatch: Any) -> None:
         cache.write_text("no folder")
         Driver(grown=b"pipeline").begin(monkeypatch, device).save()
         assert cache.read_text() == "no folder"

@@ -197,9 +197,7 @@ class _Rounds:
 
 
 @pytest.mark.parametrize(("name", "n_draft"), variants([("eagle3", 3), ("dflash", 1)], [("eagle3", 3)]))
-def test_rounds_of_many_sequences_stay_on_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_draft: int
-) -> None:
+def test_rounds_of_many_sequences_stay_on_the_device(tmp_path: Path, monkeypatch: Any, name: str, n_draft: int) -> None:
     """Of more than eight, whose steps have more rows than those that ``batch_invariant`` keeps alike.
 
     All steps of several sequences are as large as the largest, as while a GPU prepares smaller ones.
