@@ -171,10 +171,22 @@ PUBLISHED = {
         "llama", width=3072, heads=24, kv_heads=8, dim=128, ffn=8192, tied=True, others=MIXED,
     ),
 }  # fmt: skip
+PUBLISHED_EXPERTS = {
+    "moe_a3b_12_q4_k_m": Relative(
+        "qwen3moe", width=2048, heads=32, kv_heads=4, dim=128, experts=128, used=8, expert_ffn=768, head_norms=True,
+        others=_MIXED_EXPERTS, keys={"context_length": 16384},
+    ),
+    "granitemoe_3b_q4_k_m": replace(
+        RELATIVES["granitemoe"], width=1536, heads=24, kv_heads=8, experts=40, used=8, expert_ffn=512,
+        keys={**_SCALES, "context_length": 16384},
+    ),
+}  # fmt: skip
 COMPLETE = {
     "granite_8b_q4_k_m": (40, 49155),
     "gemma2_9b_q4_k_m": (42, 256000),
     "gemma3_12b_q4_k_m": (48, 262208),
     "llama_3b_q4_k_m": (28, 128256),
+    "moe_a3b_12_q4_k_m": (12, 151936),
+    "granitemoe_3b_q4_k_m": (32, 49155),
 }
-"""Layers and vocabulary of the published models."""
+"""Layers and vocabulary of the published models; of Qwen 3 30B-A3B a quarter of its layers."""

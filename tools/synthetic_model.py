@@ -4,7 +4,7 @@
     python tools/synthetic_model.py OUT.gguf --model gemma2_9b_q4_k_m
 
 Any program that reads GGUF can run it; its text is noise. ``published_shapes.py`` has recurrent models and those with
-experts, ``tests/llama_relatives.py`` dense ones, whose names tell their types.
+experts, ``tests/llama_relatives.py`` those whose names tell their types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-from llama_relatives import COMPLETE, PUBLISHED  # noqa: E402
+from llama_relatives import COMPLETE, PUBLISHED, PUBLISHED_EXPERTS  # noqa: E402
 from pumice.gguf import GGMLType  # noqa: E402
 from pumice.gguf.writer import TensorInfo, Writer  # noqa: E402
 from random_weights import random_rows  # noqa: E402
@@ -30,12 +30,13 @@ from tools.published_shapes import MODELS  # noqa: E402
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", choices=[*MODELS, *PUBLISHED], default="mamba2-780m")
+    parser.add_argument("--model", choices=[*MODELS, *COMPLETE], default="mamba2-780m")
     parser.add_argument("--type", default="Q4_0", help="type of matrices; other tensors are float32")
     arguments = parser.parse_args()
-    if arguments.model in PUBLISHED:
+    if arguments.model in COMPLETE:
         layers, vocabulary = COMPLETE[arguments.model]
-        replace(PUBLISHED[arguments.model], layers=layers, vocabulary=vocabulary).write(arguments.out, most_rows=256)
+        relative = (PUBLISHED | PUBLISHED_EXPERTS)[arguments.model]
+        replace(relative, layers=layers, vocabulary=vocabulary).write(arguments.out, most_rows=256)
         return
     model, matrices, rng = MODELS[arguments.model], GGMLType[arguments.type], np.random.default_rng(0)
     fixed = {"general.architecture": model.architecture, "tokenizer.ggml.model": "no_vocab"}
