@@ -223,6 +223,18 @@ def check_template(path: Path, chosen: str) -> None:
             check_chosen(file.metadata, chosen)
 
 
+def check_layer(path: Path, config: Config) -> None:
+    """Raise ConfigError if ``speculate`` names ``mtp``, and a model's file has no layer that drafts."""
+    from pumice.errors import ConfigError
+    from pumice.gguf import GGUFFile
+    from pumice.proposers import names_of
+
+    if "mtp" in names_of(config.speculate) and not config.draft:
+        with GGUFFile.open(path) as file:
+            if not file.metadata.get(f"{file.architecture}.nextn_predict_layers"):
+                raise ConfigError(f"speculate: 'mtp': {path} has no layer that drafts (MTP)")
+
+
 def is_here(model: str) -> bool:
     """Return True if a model is on this machine, so that it need not be downloaded."""
     from pumice.errors import PumiceError

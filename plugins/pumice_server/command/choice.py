@@ -12,6 +12,7 @@ import click
 
 from pumice.cli.named_models import (
     check_configuration,
+    check_layer,
     check_template,
     configuration_of,
     configured_models,
@@ -152,6 +153,7 @@ def refuse_wrong(specs: Sequence[ModelSpec], folder: Path | None) -> None:
             raise click.ClickException(problem)
         if path and path.is_file():
             check_template(path, config.chat_template)
+            check_layer(path, config)
 
 
 def _is_later_part(file: Path) -> bool:

@@ -206,6 +206,7 @@ def test_an_absent_or_wrong_model_is_named_before_anything_is_served(forked, tmp
         (["good.gguf", "adapted"], "error: adapters.a: gone.gguf: no such file"),
         (["good.gguf", "other", "--speculate", "wrong"], "error: --speculate: unknown proposer 'wrong'"),
         (["good.gguf", "other", "--speculate", "draft"], "error: --speculate: 'draft' needs a draft model"),
+        (["good.gguf", "other", "--speculate", "mtp"], "error: --speculate: 'mtp': good.gguf has no layer that drafts"),
         (["good.gguf", "other", "--cache-disk", "c.yaml"], f"error: --cache-disk: {config} must be a folder"),
         (["good.gguf", "other", "-md", "gone.gguf"], "error: -md: gone.gguf: no such file"),
         (["good.gguf", "other", "-dev", "gpu"], "error: -dev: 'gpu' is not a device"),
