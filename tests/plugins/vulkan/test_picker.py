@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from nightly import crossed, variants
 from picking_tests import LIMITS, PickingTests, batch, best, numbers, rng
 from pumice.backend.pick import Ask, Pick, Restriction
 from pumice.backend.step import LATEST, Batch, Pending, Step
-from pumice.config import Config, load_config
+from pumice.config import load_config
 from pumice.engine.loop import lookahead
 from pumice.engine.placement.runner import Runner
 from pumice.local_engine import load_model
@@ -77,35 +78,6 @@ def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBacke
     assert found == expected
 
 
-@pytest.mark.parametrize(("width", "n_steps"), crossed([65, 5000, 140_000], [1, 4]))
-def test_logits_as_they_were(tmp_path: Path, vulkan: VulkanBackend, width: int, n_steps: int) -> None:
-    """Before biases, penalties and masks: the likeliest, the one picked, and the logarithm of the sum."""
-    table = (3 * rng.standard_normal((4, width))).astype(np.float32)
-    table[:, 4:] -= np.float32(90.0)  # tokens stay below 4, biased and penalised as they are
-    table[1, 5:] = -np.inf
-    made = table_program(tmp_path, vulkan, table, LIMITS)
-    picks = [
-        Pick(1, temperature=0),
-        Pick(40, biases=((0, -30.0), (1, -30.0), (2, -30.0)), last_n=20, repeat_penalty=1.5),
-        Pick(8, last_n=4, repeat_penalty=1.2, presence_penalty=1.0, restricted=n_steps == 1),
-    ]
-    allowed = Restriction(mask.from_tokens([2, 3], width), [(2, -4.0)])
-    restrictions = [Restriction(), Restriction(), allowed] if n_steps == 1 else ()
-    pasts = [[], [3, 3, 0], [2, 1]]
-    found = picked(made, batch([1, 2, 3]), Ask(picks, numbers(n_steps, 3), 8, pasts, 20, restrictions))
-    assert found.raw is not None
-    tokens = [1, 2, 3]
-    for step in range(n_steps):
-        for row, token in enumerate(tokens):
-            logits = table[token]
-            np.testing.assert_array_equal(found.raw.ids[step, row], best(logits, 20))
-            np.testing.assert_array_equal(found.raw.logits[step, row], logits[best(logits, 20)])
-            assert found.raw.picked[step, row] == logits[found.picked[step, row]]
-            total = np.log(np.exp(logits.astype(np.float64)).sum())
-            np.testing.assert_allclose(found.raw.totals[step, row], total, rtol=2e-6, atol=2e-6)
-        tokens = found.picked[step].tolist()
-
-
 def test_the_best_are_of_few_invocations(tmp_path: Path, vulkan: VulkanBackend) -> None:
     """Whatever logits an invocation reads, the 64 best are found."""
     width = 8192
@@ -123,6 +95,24 @@ class TestPicking(PickingTests):
     @pytest.fixture
     def backend(self, vulkan: VulkanBackend) -> VulkanBackend:
         return vulkan
+
+    @pytest.mark.parametrize(("width", "n_steps"), crossed([65, 5000, 140_000], [1, 4]))
+    def test_logits_as_they_were(self, tmp_path: Path, vulkan: VulkanBackend, width: int, n_steps: int) -> None:
+        """Before biases, penalties and masks, in each of several steps."""
+        table = (3 * rng.standard_normal((4, width))).astype(np.float32)
+        table[:, 4:] -= np.float32(90.0)  # tokens stay below 4, biased and penalised as they are
+        table[1, 5:] = -np.inf
+        made = table_program(tmp_path, vulkan, table, LIMITS)
+        biased = Pick(40, biases=((0, -30.0), (1, -30.0), (2, -30.0)), last_n=20, repeat_penalty=1.5)
+        other = Pick(8, last_n=4, repeat_penalty=1.2, presence_penalty=1.0, restricted=n_steps == 1)
+        allowed = Restriction(mask.from_tokens([2, 3], width), [(2, -4.0)])
+        restrictions = [Restriction(), Restriction(), allowed] if n_steps == 1 else ()
+        ask = Ask([Pick(1, temperature=0), biased, other], numbers(n_steps, 3), 8, [[], [3, 3, 0], [2, 1]], 20)
+        found, tokens = picked(made, batch([1, 2, 3]), replace(ask, restrictions=restrictions)), [1, 2, 3]
+        for step in range(n_steps):
+            raw = SimpleNamespace(**{name: values[[step]] for name, values in vars(found.raw).items()})
+            self.check_raw(raw, table[tokens], found.picked[step], 20)
+            tokens = found.picked[step].tolist()
 
 
 def chain(parameters: dict[str, Any], past: list[int]) -> Chain:
@@ -172,10 +162,8 @@ def test_the_same_text_where_steps_of_prompts_wait_for_none(tmp_path: Path, driv
 
     for waits in (True, False):
         after.clear()
-        with (
-            monkeypatch.context() as patch,
-            load_model(path, load_config({**options, "vulkan": {"driver": driver}})) as model,
-        ):
+        loaded = load_model(path, load_config({**options, "vulkan": {"driver": driver}}))
+        with monkeypatch.context() as patch, loaded as model:
             model.tokenizer.eog = frozenset()
             patch.setattr(Runner, "submit", noted)
             if waits:
@@ -191,8 +179,8 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
     monkeypatch.setattr(lookahead, "SECONDS", 1e9)
     path, results = ZOO[name].write(tmp_path / "model.gguf"), []
     for ahead in (False, True):
-        settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4})
-        with load_model(path, looking(settings, ahead)) as model:
+        options = {"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4, "lookahead": -ahead}
+        with load_model(path, load_config(options)) as model:
             assert model.engine.runner.capabilities.max_steps
             found = model.generate_many([[3, 5, 7], [1]], max_tokens=32, top_k=12, temperature=1.2, seed=1)
             results.append([each.tokens for each in found])
@@ -219,11 +207,6 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
     assert results[0] == results[1]
     assert len({tuple(tokens) for tokens in results[0]}) == 4
     assert max(calls) in (4, 8, 16)
-
-
-def looking(settings: Config, ahead: bool) -> Config:
-    """The settings with or without steps that the device takes by itself."""
-    return replace(settings, lookahead=-1 if ahead else 0)
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -260,7 +243,7 @@ def test_the_same_text_as_a_token_at_a_time(
         expected = model.generate("a", max_tokens=20, temperature=0).tokens
     results = []
     for ahead in (False, True):
-        with load_model(path, looking(load_config(options), ahead)) as model:
+        with load_model(path, load_config(options | {"lookahead": -ahead})) as model:
             model.tokenizer.eog = frozenset()
             program = model.engine.runner.placed.main.program
             calls = count_calls(program, monkeypatch)

@@ -79,20 +79,16 @@ def test_resources(kernel: str, constants: tuple[int, ...], expected: Resources)
     ],
 )
 def test_features_that_a_profile_lacks_are_refused(kernel: str, constants: tuple[int, ...], problem: str) -> None:
-    most = PROFILES["hopper-h200"].described()
-    with (
-        PaperDevice(narrowed(most, PROFILES["v3d-71-mesa"])) as device,
-        pytest.raises(pumice.BackendError, match=problem),
-    ):
+    described = narrowed(PROFILES["hopper-h200"].described(), PROFILES["v3d-71-mesa"])
+    with PaperDevice(described) as device, pytest.raises(pumice.BackendError, match=problem):
         device.new_pipeline(shader(kernel), 1, interface(kernel).n_bytes, constants)
 
 
 def test_a_wrong_size_of_memory_is_refused_with_the_configuration() -> None:
     """Also where no Vulkan device is used."""
-    with pytest.raises(pumice.ConfigError) as error:
+    expected = "^arguments: vulkan: memory: should be a size of memory, such as 12GiB or 512MiB, not 'much'$"
+    with pytest.raises(pumice.ConfigError, match=expected):
         get_registry(load_config({"vulkan": {"memory": "much"}}))
-    expected = "should be a size of memory, such as 12GiB or 512MiB, not 'much'"
-    assert str(error.value) == f"arguments: vulkan: memory: {expected}"
     for size in ("", "12GiB"):
         assert get_registry(load_config({"vulkan": {"memory": size}}))
 
@@ -117,10 +113,9 @@ def test_a_wrong_profile_is_refused_with_the_configuration(tmp_path: Path, monke
 
 
 def test_matrix_units_of_each_shape_are_used() -> None:
-    shapes = {
-        name: matrix_shape(PROFILES[name].described()) for name in ("xe2-b50-mesa", "hopper-h200", "xe2-lnl-mesa")
-    }
-    assert [shape and (shape.m, shape.n, shape.k) for shape in shapes.values()] == [(8, 16, 16), (16, 16, 16), None]
+    for name, expected in {"xe2-b50-mesa": (8, 16, 16), "hopper-h200": (16, 16, 16), "xe2-lnl-mesa": None}.items():
+        shape = matrix_shape(PROFILES[name].described())
+        assert (shape and (shape.m, shape.n, shape.k)) == expected
 
 
 @pytest.mark.usefixtures("vulkan_device")
@@ -139,13 +134,8 @@ def test_a_report_is_a_profile(tmp_path: Path) -> None:
     assert [(shape.m, shape.n, shape.k) for shape in found.cooperative_matrices] == [(8, 16, 16)]
     with pytest.raises(pumice.BackendError, match=r"profile: cannot read .*none\.json: no such file"):
         find_profile(str(tmp_path / "none.json"))
-    for text in (
-        "{",
-        "[]",
-        '{"devices": [3]}',
-        '{"devices": [{"label": "cpu0"}]}',
-        '{"devices": [{"label": "vulkan0"}]}',
-    ):
+    devices = ("3", '{"label": "cpu0"}', '{"label": "vulkan0"}')
+    for text in ("{", "[]", *(f'{{"devices": [{device}]}}' for device in devices)):
         path.write_text(text)
         with pytest.raises(pumice.BackendError) as error:
             find_profile(str(path))
@@ -159,9 +149,8 @@ def test_intels_matrix_shape_with_each_of_its_subgroup_sizes(tmp_path: Path, siz
     described = without_quirks(replace(PROFILES["xe2-b50-mesa"], subgroup_sizes=(8, 32)).described())
     with gpu_profiles.captured(gpu_profiles.write_model(tmp_path / "model.gguf")) as compiled:
         buckets = gpu_profiles.dispatches(replace(described, subgroup_size=size), compiled)
-    found = {
-        (d.kernel, tuple(d.constants)): "1.3" for dispatches in buckets.values() for d in dispatches if d.constants
-    }
+    dispatches = [each for bucket in buckets.values() for each in bucket if each.constants]
+    found = {(each.kernel, tuple(each.constants)): "1.3" for each in dispatches}
     on_units = {key for key in found if key[0].startswith(("matmul_few", "matmul_cooperative"))}
     assert {constants[-3:] for _, constants in on_units} == {(8, 16, 16)}
     assert {constants[0] // size for _, constants in on_units} <= {1, 2, 4, 8, 16, 32, 64}  # subgroups of a workgroup

@@ -43,6 +43,10 @@ def has_rotations(vulkan):
     return any(kernel.startswith("hadamard") for kernel in vulkan.kernels())
 
 
+def random_inputs(random, n, shapes):
+    return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}
+
+
 def compare(folder, steps, tolerance=1e-5, **options):
     options.setdefault("scale", 0.2)
     limit = options.pop("limit", None)
@@ -141,12 +145,12 @@ def test_a_few_tokens_of_a_sequence(tmp_path, monkeypatch, options):
     compare(tmp_path, TOGETHER, **options)
 
 
+HEADS = [((6, 2), 64), ((4, 4), 128), ((8, 1), 40)]
+
+
 @pytest.mark.parametrize(
     ("heads", "dim", "neox"),
-    variants(
-        [(*shape, neox) for shape in [((6, 2), 64), ((4, 4), 128), ((8, 1), 40)] for neox in (False, True)],
-        [((4, 4), 128, True), ((8, 1), 40, False)],
-    ),
+    variants([(*shape, neox) for shape in HEADS for neox in (False, True)], [(*HEADS[1], True), (*HEADS[2], False)]),
 )
 def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkeypatch, heads, dim, neox):
     """Norms are other dispatches if the pairs of a head do not fill subgroups: of 40 values subgroups of 8."""
@@ -165,10 +169,7 @@ def test_norms_of_queries_and_keys_in_the_dispatch_of_attention(tmp_path, monkey
         graphed = Graphed(tmp_path, backend, case, Limits(256, 64, 64, 2, 32, {0: 16}, "f32"))
         rows = np.random.default_rng(1)
         for step in batches([(30, 20), (1, 1), (3, 4), (1, 1)], 256, 32, 0):
-            yield graphed(
-                {name: rows.standard_normal((len(step.tokens), *shape)).astype("f4") for name, shape in shapes.items()},
-                step,
-            )
+            yield graphed(random_inputs(rows, len(step.tokens), shapes), step)
 
     vulkan = VulkanBackend()
     with mock.patch.object(groups, "attend_alone", wraps=groups.attend_alone) as alone:
@@ -237,10 +238,7 @@ def test_a_layer_attends_to_the_cache_of_another(tmp_path, values):
         case = Case(build, {name: np.zeros((1, *shape), "f4") for name, shape in shapes.items()}, {})
         graphed = Graphed(tmp_path, backend, case, Limits(256, 64, 64, 1, 32, {0: 8}, "f16"))
         for step in batches([(30,), (3,), (1,)], 256, 32, 0):
-            n = len(step.tokens)
-            yield graphed(
-                {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}, step
-            )
+            yield graphed(random_inputs(random, len(step.tokens), shapes), step)
 
     for mine, right in zip(results(VulkanBackend()), results(NumpyBackend()), strict=True):
         np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
@@ -263,6 +261,10 @@ def matrix_units(monkeypatch, no_matrix_units):
     monkeypatch.setattr("pumice_vulkan.probe.working_shape", lambda device: shape)
     with mock.patch.object(attention, "_attend_in_tiles", side_effect=AssertionError("not on matrix units")):
         yield
+
+
+#: Ways to attend to the step alone.
+ALONE = [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "chunk": 33}]
 
 
 @pytest.mark.usefixtures("matrix_units")
@@ -299,12 +301,7 @@ class TestMatrixUnits:
         compare(tmp_path, [(140,), (30,)], kv_type="f16", sinks=True, limit=FLOAT16)
 
     @pytest.mark.parametrize(
-        ("options", "dims", "heads"),
-        crossed(
-            [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "chunk": 33}],
-            [(40, 24), (72, 72), (64, 64)],
-            [(6, 2), (4, 4)],
-        ),
+        ("options", "dims", "heads"), crossed(ALONE, [(40, 24), (72, 72), (64, 64)], [(6, 2), (4, 4)])
     )
     def test_attention_over_the_step_alone(self, tmp_path, heads, dims, options):
         """Heads that are no whole fragments are padded."""
@@ -315,16 +312,21 @@ class TestMatrixUnits:
         compare(tmp_path, [(5, 130, 0), (3, 20, 33)], kv_type="f16", chunk=48, limit=FLOAT16)
 
 
+def emulate(monkeypatch, sums_by_rows):
+    """Let a workgroup of 32 invocations emulate the fragments of matrix units."""
+    monkeypatch.setattr("pumice_vulkan.shaders.FOLDERS", [*FOLDERS, Path(__file__).parent / "shaders" / "spv"])
+    open_one = VulkanBackend._open_one
+    monkeypatch.setattr(VulkanBackend, "_open_one", lambda *args: replace(open_one(*args), sums_by_rows=sums_by_rows))
+
+
 @pytest.fixture(params=variants([True, False], [False]), ids=["by rows", "by columns"])
 def emulated_lanes(request, monkeypatch, no_matrix_units):
-    """Attention in the lanes of matrix units, whose fragments a workgroup of 32 invocations emulates."""
+    """Attention in the lanes of matrix units."""
+    emulate(monkeypatch, request.param)
     shapes = {(64, 64): (2, 32), (128, 128): (1, 32), (96, 64): (2, 16)}
     shapes = {dims: LanesAttentionShape(1, *shape) for dims, shape in shapes.items()}
     monkeypatch.setattr(attention, "LANES_ATTENTION", shapes)
     monkeypatch.setattr(attention, "LANES_KERNEL", "attention_lanes_emulated")
-    monkeypatch.setattr("pumice_vulkan.shaders.FOLDERS", [*FOLDERS, Path(__file__).parent / "shaders" / "spv"])
-    open_one = VulkanBackend._open_one
-    monkeypatch.setattr(VulkanBackend, "_open_one", lambda *args: replace(open_one(*args), sums_by_rows=request.param))
     with mock.patch.object(attention, "_attend_in_tiles", side_effect=AssertionError("not in lanes")):
         yield
 
@@ -349,10 +351,8 @@ class TestLanes:
     @pytest.mark.parametrize("heads", [(8, 2), (3, 3)])
     def test_many_sequences_of_a_tile(self, tmp_path, heads):
         """Workgroups share a tile's sequences, those of one token and the beginnings of prompts behind them."""
-        before, step = [3 + 2 * i for i in range(20)], [1] * 20
-        before, step = [*before, 0, 5], [*step, 30, 9]
-        dispatched = []
-        dispatch = attention.Lowering.dispatch
+        before, step = [*range(3, 43, 2), 0, 5], [*[1] * 20, 30, 9]
+        dispatched, dispatch = [], attention.Lowering.dispatch
 
         def note(self, kernel, **options):
             dispatched.append((kernel, options.get("push", {}).get("n_parts"), options.get("grid")))
@@ -386,21 +386,17 @@ class TestLanes:
         compare(tmp_path, [(5, 40)], kv_type="f16", dims=(64, 64), softcap=3.0, sinks=True, window=30, limit=FLOAT16)
         compare(tmp_path, [(40,), (30,)], kv_type="f16", dims=(64, 64), sinks=True, block_size=5, limit=FLOAT16)
 
-    @pytest.mark.parametrize(
-        "options", [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "chunk": 33}]
-    )
+    @pytest.mark.parametrize("options", ALONE)
     def test_attention_over_the_step_alone(self, tmp_path, options):
         compare(tmp_path, [(40, 1, 90)], heads=(3, 3), dims=(64, 64), cache=False, limit=FLOAT16, **options)
 
 
 @pytest.fixture(params=variants([True, False], [True]), ids=["by rows", "by columns"])
 def emulated_units(request, monkeypatch, no_matrix_units):
-    """Attention of single tokens on matrix units, whose fragments a workgroup of 32 invocations emulates."""
+    """Attention of single tokens on matrix units."""
+    emulate(monkeypatch, request.param)
     monkeypatch.setattr(attention_decode, "UNITS_KERNEL", "attention_decode_units_emulated")
     monkeypatch.setattr(attention, "LANES_ATTENTION", {})
-    monkeypatch.setattr("pumice_vulkan.shaders.FOLDERS", [*FOLDERS, Path(__file__).parent / "shaders" / "spv"])
-    open_one = VulkanBackend._open_one
-    monkeypatch.setattr(VulkanBackend, "_open_one", lambda *args: replace(open_one(*args), sums_by_rows=request.param))
     shapes = mock.Mock(side_effect=lambda per_key, *_: DecodeShape(32, 1, 1, 1, per_key, 1, units=True))
     monkeypatch.setattr(attention_decode, "units_shape", shapes)
     yield shapes

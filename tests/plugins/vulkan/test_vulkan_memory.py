@@ -53,9 +53,7 @@ def test_footprints_are_what_weights_and_caches_take() -> None:
     assert 0.9 * taken < sum(sizes.values()) < 1.2 * taken
 
 
-def test_a_load_that_fails_on_the_second_device_closes_both(
-    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_load_that_fails_on_the_second_device_closes_both(tmp_path: Path, opened: Any, monkeypatch: Any) -> None:
     make = DeviceProgram.__init__
 
     def failing(self: DeviceProgram, *arguments: Any) -> None:
@@ -70,9 +68,7 @@ def test_a_load_that_fails_on_the_second_device_closes_both(
 
 
 @pytest.mark.parametrize("wrong", [{"profile": "report.json"}, {"devices": [0, 99]}])
-def test_wrong_options_leave_no_device_open(
-    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
-) -> None:
+def test_wrong_options_leave_no_device_open(tmp_path: Path, opened: Any, monkeypatch: Any, wrong: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Path("report.json").write_text("{}")
     with pytest.raises(pumice.BackendError):

@@ -105,20 +105,13 @@ def test_a_model_with_a_head_computes_steps_by_itself(head: dict[str, Any], monk
 SAMPLED = {"temperature": 0.7, "top_k": 4, "repeat_penalty": 1.1}
 
 
-@pytest.mark.parametrize(
-    ("name", "n_draft", "options", "n_skipped"),
-    [
-        pytest.param("eagle3", 1, SAMPLED, 0, marks=pytest.mark.nightly),
-        pytest.param("eagle3", 5, {"temperature": 0}, 0, marks=pytest.mark.nightly),
-        ("eagle3", 5, SAMPLED, 1),
-        pytest.param("dflash", 5, SAMPLED, 0, marks=pytest.mark.nightly),
-        ("dflash-windows", 7, {"temperature": 0}, 1),
-        pytest.param("dspark", 3, SAMPLED, 0, marks=pytest.mark.nightly),
-        ("dspark-unsure", 3, {"temperature": 0}, 0),
-        ("dflash2", 5, {"temperature": 0}, 0),
-        ("gemma4-assistant", 5, SAMPLED, 0),
-    ],
-)
+GREEDY = {"temperature": 0}
+ROUNDS = [("eagle3", 5, SAMPLED, 1), ("dflash-windows", 7, GREEDY, 1), ("dspark-unsure", 3, GREEDY, 0)]
+ROUNDS += [("dflash2", 5, GREEDY, 0), ("gemma4-assistant", 5, SAMPLED, 0)]
+MORE = [("eagle3", 1, SAMPLED, 0), ("eagle3", 5, GREEDY, 0), ("dflash", 5, SAMPLED, 0), ("dspark", 3, SAMPLED, 0)]
+
+
+@pytest.mark.parametrize(("name", "n_draft", "options", "n_skipped"), variants([*ROUNDS, *MORE], ROUNDS))
 def test_rounds_stay_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, n_draft: int, options: dict[str, Any], n_skipped: int
 ) -> None:
@@ -207,9 +200,8 @@ def test_rounds_of_many_sequences_stay_on_the_device(tmp_path: Path, monkeypatch
     verify_on_device(monkeypatch)
     files = {**drafting(name, tmp_path), "n_ctx": 10 * 128, "n_batch": 128}
     prompts = [IDS[i : i + 6] for i in range(10)]  # read in one step
-    with pumice.load(
-        **files, backend="vulkan", n_parallel=10, config={"n_draft": n_draft, "draft_p_min": 0.0}
-    ) as model:
+    config = {"n_draft": n_draft, "draft_p_min": 0.0}
+    with pumice.load(**files, backend="vulkan", n_parallel=10, config=config) as model:
         layer = model.engine.thread._engine.speculation.layer
         assert layer is not None
         sizes: list[int] = []
@@ -224,12 +216,7 @@ def test_rounds_of_many_sequences_stay_on_the_device(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("n_draft", "options"),
-    [
-        pytest.param(1, SAMPLED, marks=pytest.mark.nightly),
-        (5, SAMPLED),
-        pytest.param(5, {"temperature": 0}, marks=pytest.mark.nightly),
-    ],
+    ("n_draft", "options"), variants([(1, SAMPLED), (5, SAMPLED), (5, {"temperature": 0})], [(5, SAMPLED)])
 )
 def test_rounds_of_a_draft_model_stay_on_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_draft: int, options: dict[str, Any]
