@@ -143,9 +143,8 @@ def main() -> int:
     for name in arguments.names:
         if name not in {client.name for client in CLIENTS}:
             parser.error(f"unknown client {name!r} (known: {', '.join(client.name for client in CLIENTS)})")
-    chosen = [
-        c for c in CLIENTS if (not arguments.names or c.name in arguments.names) and (c.in_dev or not arguments.quick)
-    ]
+    chosen = [client for client in CLIENTS if client.name in (arguments.names or {each.name for each in CLIENTS})]
+    chosen = [client for client in chosen if client.in_dev or not arguments.quick]
     if not chosen:
         parser.error("none of these clients is in the development lock; leave out --quick")
     results: dict[str, Results] = {}
@@ -161,9 +160,8 @@ def main() -> int:
         print("error: no client could be installed", file=sys.stderr)
         return 1
     if arguments.write and len(results) < len(chosen):
-        print(
-            f"error: {PAGE.name} is not written, since its rows of the skipped clients would be lost", file=sys.stderr
-        )
+        lost = "since its rows of the skipped clients would be lost"
+        print(f"error: {PAGE.name} is not written, {lost}", file=sys.stderr)
         return 1
     if arguments.write:
         write_table(table(results))

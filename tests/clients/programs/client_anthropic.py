@@ -1,5 +1,5 @@
 from anthropic import Anthropic
-from clients_common import MESSAGES, MODEL, TOOL, URL, run
+from clients_common import MESSAGES, MODEL, SCHEMA, URL, run
 
 client = Anthropic(base_url=URL, api_key="none")
 
@@ -10,8 +10,7 @@ def stream():
 
 
 def tools():
-    function = TOOL["function"]
-    tool = {"name": function["name"], "input_schema": function["parameters"]}
+    tool = {"name": "get_weather", "input_schema": SCHEMA}
     choice = {"type": "tool", "name": "get_weather"}
     answer = client.messages.create(model=MODEL, max_tokens=100, messages=MESSAGES, tools=[tool], tool_choice=choice)
     return answer.content[-1].name

@@ -1,6 +1,6 @@
 import json
 
-from clients_common import MODEL, TOOL, URL, run
+from clients_common import MODEL, SCHEMA, URL, run
 from guidance import assistant, gen, models, user
 from guidance import json as gen_json
 
@@ -22,7 +22,7 @@ def chat():
 def structured():
     model = begun()
     with assistant():
-        model += gen_json("weather", schema=TOOL["function"]["parameters"], max_tokens=60)
+        model += gen_json("weather", schema=SCHEMA, max_tokens=60)
     return json.loads(model["weather"])["city"]
 
 

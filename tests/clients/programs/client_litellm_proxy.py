@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from clients_common import MESSAGES, MODEL, TOOL, URL, run, started
+from clients_common import FORM, MESSAGES, MODEL, TOOL, URL, run, started, text_of
 from openai import OpenAI
 
 CONFIG = f"""
@@ -29,35 +29,16 @@ address = started(
 client = OpenAI(base_url=f"{address}/v1", api_key=KEY)
 
 
-def stream():
-    chunks = client.chat.completions.create(model="local", messages=MESSAGES, max_tokens=10, stream=True)
-    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-
-
-def tools():
-    answer = client.chat.completions.create(model="local", messages=MESSAGES, tools=[TOOL], tool_choice="required")
-    return answer.choices[0].message.tool_calls[0].function.name
-
-
-def structured():
-    form = {"type": "json_schema", "json_schema": {"name": "weather", "schema": TOOL["function"]["parameters"]}}
-    answer = client.chat.completions.create(model="local", messages=MESSAGES, response_format=form)
-    return answer.choices[0].message.content.startswith("{")
-
-
-def anthropic_chat():
-    answer = client.chat.completions.create(model="local-anthropic", messages=MESSAGES, max_tokens=10)
-    return answer.choices[0].message.content
+def ask(model="local", **options):
+    return client.chat.completions.create(model=model, messages=MESSAGES, **options)
 
 
 run(
-    chat=lambda: (
-        client.chat.completions.create(model="local", messages=MESSAGES, max_tokens=10).choices[0].message.content
-    ),
-    stream=stream,
-    tools=tools,
-    structured=structured,
+    chat=lambda: ask(max_tokens=10).choices[0].message.content,
+    stream=lambda: text_of(ask(max_tokens=10, stream=True)),
+    tools=lambda: ask(tools=[TOOL], tool_choice="required").choices[0].message.tool_calls[0].function.name,
+    structured=lambda: ask(response_format=FORM).choices[0].message.content.startswith("{"),
     embeddings=lambda: client.embeddings.create(model="local-embedding", input=["a", "b"]).data[1].embedding,
     responses=lambda: client.responses.create(model="local", input="Once", max_output_tokens=10).output,
-    anthropic_chat=anthropic_chat,
+    anthropic_chat=lambda: ask("local-anthropic", max_tokens=10).choices[0].message.content,
 )

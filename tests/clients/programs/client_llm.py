@@ -3,7 +3,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from clients_common import MODEL, TOOL, URL, run
+from clients_common import MODEL, SCHEMA, URL, run
 
 folder = tempfile.TemporaryDirectory()
 os.environ["LLM_USER_PATH"] = folder.name
@@ -15,7 +15,6 @@ os.environ["LLM_USER_PATH"] = folder.name
 import llm  # noqa: E402 - reads the folder
 
 model = llm.get_model("pumice")
-SCHEMA = TOOL["function"]["parameters"]
 
 
 run(

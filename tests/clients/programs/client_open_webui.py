@@ -6,7 +6,7 @@ import sys
 import tempfile
 import urllib.request
 
-from clients_common import MESSAGES, MODEL, TOOL, URL, run, started
+from clients_common import FORM, MESSAGES, MODEL, TOOL, URL, run, started
 
 folder = tempfile.TemporaryDirectory()
 os.environ.update(
@@ -42,24 +42,19 @@ def completion(**fields):
     return ask("/api/chat/completions", {"model": MODEL, "messages": MESSAGES, "max_tokens": 10, **fields}, token)
 
 
-def tools():
-    answer = json.loads(completion(tools=[TOOL], tool_choice="required", max_tokens=100))
-    return answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"]
+def message(**fields):
+    return json.loads(completion(max_tokens=100, **fields))["choices"][0]["message"]
 
 
-def structured():
-    form = {"type": "json_schema", "json_schema": {"name": "weather", "schema": TOOL["function"]["parameters"]}}
-    answer = json.loads(completion(response_format=form, max_tokens=100))
-    return json.loads(answer["choices"][0]["message"]["content"])["city"]
+def embeddings():
+    return json.loads(ask("/api/embeddings", {"model": MODEL, "input": ["a", "b"]}, token))["data"][1]["embedding"]
 
 
 run(
-    chat=lambda: json.loads(completion())["choices"][0]["message"]["content"],
+    chat=lambda: message()["content"],
     stream=lambda: "data: [DONE]" in completion(stream=True),
-    tools=tools,
-    structured=structured,
-    embeddings=lambda: json.loads(ask("/api/embeddings", {"model": MODEL, "input": ["a", "b"]}, token))["data"][1][
-        "embedding"
-    ],
+    tools=lambda: message(tools=[TOOL], tool_choice="required")["tool_calls"][0]["function"]["name"],
+    structured=lambda: json.loads(message(response_format=FORM)["content"])["city"],
+    embeddings=embeddings,
     models=lambda: MODEL in [row["id"] for row in json.loads(ask("/api/models", key=token))["data"]],
 )

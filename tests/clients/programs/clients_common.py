@@ -9,25 +9,18 @@ import tempfile
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 URL = os.environ["PUMICE_URL"]
 MODEL = os.environ["PUMICE_MODEL"]
 MESSAGES: Any = [{"role": "user", "content": "Once upon a time"}]
-TOOL: Any = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Tell the weather of a city",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
-    },
-}
+CITY: Any = {"city": {"type": "string", "enum": ["Paris", "Rome"]}}
+SCHEMA: Any = {"type": "object", "properties": CITY, "required": ["city"], "additionalProperties": False}
+FUNCTION: Any = {"name": "get_weather", "description": "Tell the weather of a city", "parameters": SCHEMA}
+TOOL: Any = {"type": "function", "function": FUNCTION}
+CHOICE: Any = {"type": "function", "function": {"name": "get_weather"}}
+FORM: Any = {"type": "json_schema", "json_schema": {"name": "weather", "schema": SCHEMA}}
 
 
 def run(**checks: Callable[[], object]) -> None:
@@ -41,6 +34,11 @@ def run(**checks: Callable[[], object]) -> None:
                 traceback.print_exc()
             problem = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         print(f"{feature}: {problem or 'ok'}", flush=True)
+
+
+def text_of(chunks: Iterable[Any]) -> str:
+    """Return the text of a streamed chat completion."""
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
 def started(command: Callable[[int], Sequence[str]], path: str) -> str:

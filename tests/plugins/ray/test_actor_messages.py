@@ -11,20 +11,7 @@ import pocket_models
 import pumice
 import pumice_ray.actor
 import pumice_ray.replica
-from pumice.engine.messages import (
-    Add,
-    EncodeMedia,
-    Event,
-    Failed,
-    Finished,
-    Inspected,
-    Output,
-    Request,
-    Score,
-    Speak,
-    SpeechEnded,
-    SpeechPart,
-)
+from pumice.engine import messages
 from pumice.process.codec import decode_events, decode_facts, encode_command
 from pumice.speech_model import SpokenText
 from pumice_ray.actor import EngineActor
@@ -45,8 +32,8 @@ def run(work: Any) -> Any:
     return asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 
-def last_of(events: list[Event]) -> Event | None:
-    return next((event for event in events if isinstance(event, (Finished, Failed))), None)
+def last_of(events: list[messages.Event]) -> messages.Event | None:
+    return next((event for event in events if isinstance(event, (messages.Finished, messages.Failed))), None)
 
 
 def test_an_engine_in_an_actor_speaks_in_bytes(path):
@@ -55,12 +42,13 @@ def test_an_engine_in_an_actor_speaks_in_bytes(path):
         facts = decode_facts(await actor.load(path, OPTIONS))
         assert facts.backends == ["numpy"]
         assert (await actor.describe())["command"] == "ray"
-        await actor.send(encode_command(Add([7], Request([5, 6], max_tokens=3, sampling={"temperature": 0.0}))))
-        heard: list[Event] = []
+        request = messages.Request([5, 6], max_tokens=3, sampling={"temperature": 0.0})
+        await actor.send(encode_command(messages.Add([7], request)))
+        heard: list[messages.Event] = []
         while not last_of(heard):
             for data in await actor.receive() or []:
                 heard += decode_events(data)
-        assert sum(len(event.tokens) for event in heard if isinstance(event, Output)) == 3
+        assert sum(len(event.tokens) for event in heard if isinstance(event, messages.Output)) == 3
         await actor.close()
         assert await actor.receive() is None
 
@@ -73,13 +61,13 @@ def test_an_actor_speaks_with_a_speech_model(tmp_path):
     async def ask() -> None:
         actor = EngineActor()
         assert decode_facts(await actor.load(path, OPTIONS)).speech == "pockettts_gen"
-        await actor.send(encode_command(Speak(3, SpokenText("a", [1, 2], [], 2, 0), 0.0)))
-        heard: list[Event] = []
-        while not heard or isinstance(heard[-1], SpeechPart):
+        await actor.send(encode_command(messages.Speak(3, SpokenText("a", [1, 2], [], 2, 0), 0.0)))
+        heard: list[messages.Event] = []
+        while not heard or isinstance(heard[-1], messages.SpeechPart):
             for data in await actor.receive() or []:
                 heard += decode_events(data)
-        assert heard[-1] == SpeechEnded(3, 2)
-        assert sum(len(event.samples) for event in heard if isinstance(event, SpeechPart)) == 2 * 1920
+        assert heard[-1] == messages.SpeechEnded(3, 2)
+        assert sum(len(event.samples) for event in heard if isinstance(event, messages.SpeechPart)) == 2 * 1920
         await actor.close()
 
     run(ask())
@@ -122,8 +110,8 @@ def test_a_replica_speaks_in_bytes(replica):
     async def ask() -> None:
         assert decode_facts(await replica.facts()).generates
         assert (await replica.describe())["command"] == "serve"
-        command = encode_command(Add([7], Request([5, 6], max_tokens=3)))
-        heard: list[Event] = []
+        command = encode_command(messages.Add([7], messages.Request([5, 6], max_tokens=3)))
+        heard: list[messages.Event] = []
 
         async def listen() -> None:
             async for data in replica.listen("replica", "asker"):
@@ -131,13 +119,14 @@ def test_a_replica_speaks_in_bytes(replica):
 
         listening = asyncio.create_task(listen())
         assert [name async for name in replica.generate(command, "asker")] == ["replica"]
-        assert isinstance(last_of(heard), Finished)
-        (scored,) = decode_events(await replica.answer(encode_command(Score(1, [5, 6, 7]))))
+        assert isinstance(last_of(heard), messages.Finished)
+        (scored,) = decode_events(await replica.answer(encode_command(messages.Score(1, [5, 6, 7]))))
         assert len(scored.value) == 2
-        (failed,) = decode_events(await replica.answer(encode_command(EncodeMedia(1, "image", [1, 1, 3], bytes(3)))))
+        image = messages.EncodeMedia(1, "image", [1, 1, 3], bytes(3))
+        (failed,) = decode_events(await replica.answer(encode_command(image)))
         assert "takes no images without a projector" in str(failed.error)
         (answer,) = decode_events(await replica.snapshot())
-        assert isinstance(answer, Inspected)
+        assert isinstance(answer, messages.Inspected)
         await replica.check_health()
         await listening
         with pytest.raises(pumice.EngineDiedError):

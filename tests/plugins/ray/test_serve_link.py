@@ -9,19 +9,8 @@ import pytest
 
 import pumice
 from pumice.cache_tiers import Tally
+from pumice.engine import messages
 from pumice.engine.client import EngineClient
-from pumice.engine.messages import (
-    Accepted,
-    Facts,
-    Finished,
-    Output,
-    Request,
-    Snapshot,
-    Speak,
-    SpeechEnded,
-    SpeechPart,
-    Timings,
-)
 from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
 from pumice.speech.stream import SpeechStream
 from pumice.speech_model import SpokenText
@@ -33,7 +22,7 @@ from pumice_ray.mailbox import numbered
 from pumice_ray.serve_link import ServeLink, added
 from waiting import PATIENCE, wait_until
 
-FACTS = Facts(512, 512, 100, ["cpu"], {})
+FACTS = messages.Facts(512, 512, 100, ["cpu"], {})
 
 
 class Stream:
@@ -73,7 +62,7 @@ class Handle:
             self.listened.append(Stream(self._messages(arguments[0])))
             return self.listened[-1]
         command = COMMANDS.decode(arguments[0])
-        ids = [command.id] if isinstance(command, Speak) else command.ids
+        ids = [command.id] if isinstance(command, messages.Speak) else command.ids
         self.calls.append(Stream(self._generate(len(self.calls), ids)))
         return self.calls[-1]
 
@@ -102,7 +91,7 @@ def ask(
     client = EngineClient(lambda command: link.send(command), confirms=True)
     link = ServeLink(handle, client.receive, lambda: None)
     assert link.loaded.result(PATIENCE) == FACTS
-    ids = client.add(Request([1, 2], n=n, timeout=timeout), *(each.append for each in heard))
+    ids = client.add(messages.Request([1, 2], n=n, timeout=timeout), *(each.append for each in heard))
     return heard, link, client, ids
 
 
@@ -112,13 +101,13 @@ def ended(heard: list[Any]) -> bool:
 
 def test_a_speech_comes_in_parts():
     async def answer(call: int) -> AsyncIterator[Any]:
-        yield [SpeechPart(0, np.ones(3, np.float32))]
-        yield [SpeechPart(0, np.zeros(2, np.float32)), SpeechEnded(0, 2)]
+        yield [messages.SpeechPart(0, np.ones(3, np.float32))]
+        yield [messages.SpeechPart(0, np.zeros(2, np.float32)), messages.SpeechEnded(0, 2)]
 
     client = EngineClient(lambda command: link.send(command), confirms=True)
     link = ServeLink(Handle(answer), client.receive, lambda: None)
     stream = SpeechStream()
-    client.speak(lambda id: Speak(id, SpokenText("a", [1], [], 2, 0), 0.0), stream)
+    client.speak(lambda id: messages.Speak(id, SpokenText("a", [1], [], 2, 0), 0.0), stream)
     parts = [stream.next().result(PATIENCE) for _ in range(3)]
     assert [None if part is None else part.tolist() for part in parts] == [[1, 1, 1], [0, 0], None]
     assert stream.n_frames == 2
@@ -133,31 +122,31 @@ def test_the_time_of_a_request_is_over_while_it_waits_for_a_replica():
     handle = Full(lambda _: None)
     heard, link, _, ids = ask(handle, n=2, timeout=0.1)
     wait_until(lambda: all(map(ended, heard)))
-    assert heard == [[Finished(id, "", "timeout", Timings())] for id in ids]
+    assert heard == [[messages.Finished(id, "", "timeout", messages.Timings())] for id in ids]
     wait_until(lambda: handle.calls[0].cancelled)
     link.close()
 
 
 def test_a_replica_that_dies_before_it_answers_is_no_loss():
     async def answer(call: int) -> AsyncIterator[Any]:
-        yield [Accepted(0)]
+        yield [messages.Accepted(0)]
         if call < 2:
             await asyncio.sleep(0.02)
             raise RuntimeError("the actor died")
-        yield [Output(0, [5], ["a"]), Finished(0, "", "stop", Timings())]
+        yield [messages.Output(0, [5], ["a"]), messages.Finished(0, "", "stop", messages.Timings())]
 
     handle = Handle(answer)
     (heard,), link, _, (id,) = ask(handle)
     wait_until(lambda: ended(heard))
     assert len(handle.calls) == 3
-    assert heard[-2:] == [Output(id, [5], ["a"]), Finished(id, "", "stop", Timings())]
+    assert heard[-2:] == [messages.Output(id, [5], ["a"]), messages.Finished(id, "", "stop", messages.Timings())]
     link.close()
 
 
 @pytest.mark.parametrize("said", [True, False])
 def test_a_replica_that_dies_later_or_always_is_an_error(said):
     async def answer(call: int) -> AsyncIterator[Any]:
-        yield [Output(0, [5], ["a"])] if said else [Accepted(0)]
+        yield [messages.Output(0, [5], ["a"])] if said else [messages.Accepted(0)]
         await asyncio.sleep(0.02)
         raise RuntimeError("the actor died")
 
@@ -172,15 +161,15 @@ def test_a_replica_that_dies_later_or_always_is_an_error(said):
 def test_one_stream_brings_what_a_replica_says_of_all_requests():
     async def answer(call: int) -> AsyncIterator[Any]:
         for token in range(20):
-            yield [Output(0, [token], ["a"])]
+            yield [messages.Output(0, [token], ["a"])]
             await asyncio.sleep(0.001)
-        yield [Finished(0, "", "stop", Timings())]
+        yield [messages.Finished(0, "", "stop", messages.Timings())]
 
     handle = Handle(answer, "one")
     (heard,), link, client, _ = ask(handle)
     others: list[list[Any]] = [[] for _ in range(15)]
     for each in others:
-        client.add(Request([1]), each.append)
+        client.add(messages.Request([1]), each.append)
     wait_until(lambda: all(map(ended, [heard, *others])))
     for each in [heard, *others]:
         assert [event.tokens[0] for event in each[:-1]] == list(range(20))
@@ -190,8 +179,9 @@ def test_one_stream_brings_what_a_replica_says_of_all_requests():
 
 
 def test_the_state_of_all_replicas_is_the_sum_of_theirs():
-    one = Snapshot(1, 2, 4, 2, {0: 8, 32: 4}, {0: 7, 32: 4}, 9, {"ram": Tally(n_bytes=5, n_saved=1)}, n_lacked=1)
-    two = Snapshot(0, 1, 4, 3, {0: 8}, {0: 1}, 1, {"ram": Tally(n_bytes=1), "disk": Tally(n_entries=2)}, n_reading=3)
+    snapshot, ram, disk = messages.Snapshot, Tally(n_bytes=5, n_saved=1), Tally(n_entries=2)
+    one = snapshot(1, 2, 4, 2, {0: 8, 32: 4}, {0: 7, 32: 4}, 9, {"ram": ram}, n_lacked=1)
+    two = snapshot(0, 1, 4, 3, {0: 8}, {0: 1}, 1, {"ram": Tally(n_bytes=1), "disk": disk}, n_reading=3)
     tiers = {"ram": Tally(n_bytes=6, n_saved=1), "disk": Tally(n_entries=2)}
-    assert added([one, two]) == Snapshot(1, 3, 8, 5, {0: 16, 32: 4}, {0: 8, 32: 4}, 10, tiers, 3, 1)
-    assert added([]) == Snapshot(0, 0, 0, 0, {}, {}, 0)
+    assert added([one, two]) == snapshot(1, 3, 8, 5, {0: 16, 32: 4}, {0: 8, 32: 4}, 10, tiers, 3, 1)
+    assert added([]) == snapshot(0, 0, 0, 0, {}, {}, 0)
