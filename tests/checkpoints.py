@@ -97,6 +97,12 @@ def write_checkpoint(
     return folder
 
 
+def checkpoint_of(folder: Path, case: Mapping[str, Any], **values: Any) -> Path:
+    """The folder of a stored case, with other values in its configuration."""
+    more = case["tokenizer"], case.get("types"), case.get("modules")
+    return write_checkpoint(folder, {**case["config"], **values}, case["shapes"], *more)
+
+
 def write_tokenizer(folder: Path, kind: str) -> None:
     """The files of a tokenizer; ``glm``, ``dots``: ``bpe`` with tokens added; ``xlmr``: as fairseq has it."""
     if kind == "pocket":

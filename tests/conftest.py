@@ -44,13 +44,26 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 # Files whose tests take longest, mostly to compile kernels. Last, one of them would keep a single core busy.
 LONGEST = [
-    *(f"plugins/cpu/test_{name}.py" for name in ("instruction_sets", "cpu_attention", "cpu_models", "cpu_linear")),
-    *(f"plugins/vulkan/test_vulkan_{name}.py" for name in ("persistent", "models", "speculation", "attention")),
-    *("plugins/vulkan/test_picker.py", "plugins/test_speculation.py"),
-    *(f"plugins/server/page/test_{name}.py" for name in ("page_conversations", "page_answers", "page")),
-    *(f"plugins/vulkan/test_{name}.py" for name in ("vulkan_memory", "persistent_relatives")),
-    *("plugins/cpu/test_quantizers.py", "plugins/server/batch/test_batch_command.py"),
-    *("plugins/cpu/test_cpu_experts.py", "plugins/cpu/test_cpu_precompiled.py", "third_party/test_third_party.py"),
+    "plugins/cpu/test_instruction_sets.py",
+    "plugins/cpu/test_cpu_attention.py",
+    "plugins/cpu/test_cpu_models.py",
+    "plugins/cpu/test_cpu_linear.py",
+    "plugins/vulkan/test_vulkan_persistent.py",
+    "plugins/vulkan/test_vulkan_models.py",
+    "plugins/vulkan/test_vulkan_speculation.py",
+    "plugins/vulkan/test_vulkan_attention.py",
+    "plugins/vulkan/test_picker.py",
+    "plugins/test_speculation.py",
+    "plugins/server/page/test_page_conversations.py",
+    "plugins/server/page/test_page_answers.py",
+    "plugins/server/page/test_page.py",
+    "plugins/vulkan/test_vulkan_memory.py",
+    "plugins/vulkan/test_persistent_relatives.py",
+    "plugins/cpu/test_quantizers.py",
+    "plugins/server/batch/test_batch_command.py",
+    "plugins/cpu/test_cpu_experts.py",
+    "plugins/cpu/test_cpu_precompiled.py",
+    "third_party/test_third_party.py",
 ]
 
 

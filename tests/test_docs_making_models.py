@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapters import write_adapter
-from checkpoints import FIXTURES, write_checkpoint, write_safetensors
+from checkpoints import FIXTURES, checkpoint_of, write_safetensors
 from choice_files import HELLASWAG, WINOGRANDE, multiple_choices
 from control_vectors import PAIRS, write_control_vector
 from gguf_files import tiny_llama
@@ -39,8 +39,7 @@ def desk(tmp_path, monkeypatch):
     """A folder with what the page takes as given, and small."""
     monkeypatch.chdir(tmp_path)
     for name, case in (("Qwen3-4B", "qwen3"), ("BitNet", "bitnet"), ("EAGLE3-Qwen3-4B", "dflash")):
-        case = CASES[case]
-        write_checkpoint(Path("path/to", name), case["config"], case["shapes"], case["tokenizer"], case.get("types"))
+        checkpoint_of(Path("path/to", name), CASES[case])
     write_folder(Path("path/to/gemma-3-4b-it"), "gemma3")
     write_peft_adapter(Path("path/to/adapter"), CASES["qwen3"]["shapes"])
     write_models()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import FIXTURES, write_checkpoint
+from checkpoints import FIXTURES, checkpoint_of
 
 LISTENER = Path(__file__).parent / "packet_listener.py"
 PUMICE = [sys.executable, "-m", "pumice"]
@@ -74,5 +74,5 @@ def test_run_chat_and_serve_send_none(namespace, tmp_path):
 
 def test_convert_sends_none(namespace, tmp_path):
     case = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
-    folder = write_checkpoint(tmp_path / "model", case["config"], case["shapes"], case["tokenizer"])
+    folder = checkpoint_of(tmp_path / "model", case)
     assert packets(namespace, tmp_path, [*PUMICE, "convert", str(folder), "-o", "out.gguf"]) == []

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from checkpoints import FIXTURES, write_checkpoint
+from checkpoints import FIXTURES, checkpoint_of
 from failing_calls import check_every_call
 from gguf_files import tiny_llama
 from hub_server import Repository, content
@@ -95,7 +95,7 @@ def test_a_file_is_edited(model, folder, values, in_place):
 
 
 def test_a_folder_is_read(tmp_path):
-    folder = write_checkpoint(tmp_path / "folder", CASE["config"], CASE["shapes"], CASE["tokenizer"])
+    folder = checkpoint_of(tmp_path / "folder", CASE)
 
     def read():
         with open_model(folder) as file:
@@ -165,7 +165,7 @@ def test_a_model_is_created_and_removed(home, folder, monkeypatch):
 
 
 def test_a_folder_is_converted(tmp_path, folder):
-    source = write_checkpoint(tmp_path / "folder", CASE["config"], CASE["shapes"], CASE["tokenizer"])
+    source = checkpoint_of(tmp_path / "folder", CASE)
 
     def prepare():
         shutil.rmtree(folder)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from checkpoints import FIXTURES, N_GREEDY, N_TOKENS, PROMPT, PROMPTS, ROWS, TEXTS, write_cases, write_checkpoint
+from checkpoints import FIXTURES, N_GREEDY, N_TOKENS, PROMPT, PROMPTS, ROWS, TEXTS, checkpoint_of, write_cases
 
 CASES = FIXTURES / "cases.json"
 Stored = dict[str, Any]
@@ -192,9 +192,9 @@ def make_case(name: str, cases: dict[str, Stored]) -> tuple[Stored, Any]:
     logits, texts = None, []
     with tempfile.TemporaryDirectory() as folder:
         path, target, options = Path(folder) / name, Path(folder) / "target", case.get("options", [])
-        write_case(path, case)
+        checkpoint_of(path, case)
         if "target" in case:
-            write_case(target, cases[case["target"]])
+            checkpoint_of(target, cases[case["target"]])
             options = [*options, "--target-model-dir", str(target)]
         theirs = converted(path, options)
         if "class" in case:
@@ -209,16 +209,11 @@ def make_variants(cases: dict[str, Stored]) -> None:
     variants, logits = json.loads((FIXTURES / "variants.json").read_text()), {}
     for name, values in variants.items():
         with tempfile.TemporaryDirectory() as folder:
-            write_case(Path(folder), cases[name] | {"config": cases[name]["config"] | values})
+            checkpoint_of(Path(folder), cases[name], **values)
             logits[name] = logits_of(load(Path(folder), cases[name]["config"]["architectures"][0]), PROMPT)[-1].astype(
                 np.float16
             )
     np.savez_compressed(FIXTURES / "variants.npz", **logits)
-
-
-def write_case(folder: Path, case: Stored) -> None:
-    more = case.get("types"), case.get("modules")
-    write_checkpoint(folder, case["config"], case["shapes"], case["tokenizer"], *more)
 
 
 def load(path: Path, model_class: str) -> Any:

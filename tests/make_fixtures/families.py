@@ -24,7 +24,7 @@ sys.path.insert(0, str(TESTS))
 import pumice  # noqa: E402
 import tiny_encoders  # noqa: E402
 import tiny_t5  # noqa: E402
-from checkpoints import FIXTURES, PROMPT, ROWS, write_checkpoint  # noqa: E402
+from checkpoints import FIXTURES, PROMPT, ROWS, checkpoint_of  # noqa: E402
 from draft_steps import logits_of, write  # noqa: E402
 from pumice.graph import GraphBuilder  # noqa: E402
 from pumice.lazy import resolve  # noqa: E402
@@ -103,8 +103,7 @@ def n_ctx(name: str) -> int:
 
 
 def checkpoint(name: str, folder: Path) -> Path:
-    case = CASES[name]
-    return write_checkpoint(folder / name, case["config"], case["shapes"], case["tokenizer"], case.get("types"))
+    return checkpoint_of(folder / name, CASES[name])
 
 
 def keys_of(architecture: str, names: Sequence[str] = ()) -> set[str]:

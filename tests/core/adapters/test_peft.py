@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
-from checkpoints import FIXTURES, PROMPT, ROWS, weights, write_checkpoint, write_safetensors
+from checkpoints import FIXTURES, PROMPT, ROWS, checkpoint_of, weights, write_safetensors
 from pumice.cli import cli
 from pumice.errors import ConvertError
 
@@ -22,8 +22,7 @@ def folders(tmp_path):
 
     def make(name, config=None, tensors=None):
         case = ADAPTERS[name]
-        base = CHECKPOINTS[case["checkpoint"]]
-        model = write_checkpoint(tmp_path / "base", base["config"], base["shapes"], base["tokenizer"])
+        model = checkpoint_of(tmp_path / "base", CHECKPOINTS[case["checkpoint"]])
         adapter = tmp_path / "adapter"
         adapter.mkdir(exist_ok=True)
         values = {**case["config"], "base_model_name_or_path": str(model), **(config or {})}

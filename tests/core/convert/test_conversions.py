@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pumice
-from checkpoints import FIXTURES, N_GREEDY, PROMPT, PROMPTS, ROWS, weights, write_checkpoint, write_safetensors
+from checkpoints import FIXTURES, N_GREEDY, PROMPT, PROMPTS, ROWS, checkpoint_of, weights, write_safetensors
 from make_fixtures import families
 from nightly import variants
 from pumice.config import load_config
@@ -35,11 +35,7 @@ def checkpoint(tmp_path_factory):
     root = tmp_path_factory.mktemp("checkpoints")
 
     def make(name):
-        case = CASES[name]
-        if not (root / name).exists():
-            more = case.get("types"), case.get("modules")
-            write_checkpoint(root / name, case["config"], case["shapes"], case["tokenizer"], *more)
-        return root / name
+        return root / name if (root / name).exists() else checkpoint_of(root / name, CASES[name])
 
     return make
 
@@ -51,8 +47,7 @@ def test_logits_are_transformers(checkpoint, name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_logits_of_other_configurations(tmp_path, name):
-    case = CASES[name]
-    write_checkpoint(tmp_path / name, case["config"] | VARIANTS[name], case["shapes"], case["tokenizer"])
+    checkpoint_of(tmp_path / name, CASES[name], **VARIANTS[name])
     expected = np.load(FIXTURES / "variants.npz")[name].astype(np.float32)
     with pumice.load(tmp_path / name, backend="numpy", kv_type="f32", n_ctx=64) as model:
         logits = model.logits(PROMPT)[-1]
@@ -163,7 +158,7 @@ def test_matrices_are_llamas(tmp_path, model):
         theirs[f"model.layers.{i}.self_attn.W_pack.weight"] = np.concatenate(parts)
     files = []
     for name, arrays in (("LlamaForCausalLM", tensors), (model, theirs)):
-        folder = write_checkpoint(tmp_path / name, config | {"architectures": [name]}, {}, case["tokenizer"])
+        folder = checkpoint_of(tmp_path / name, case | {"shapes": {}}, **config | {"architectures": [name]})
         write_safetensors(folder / "model.safetensors", arrays)
         with open_model(folder) as file:
             check_model(file)
@@ -174,8 +169,7 @@ def test_matrices_are_llamas(tmp_path, model):
 def test_tokens_that_an_output_matrix_lacks_are_not_chosen(checkpoint, tmp_path):
     case, n_rows = CASES["apertus15"], 400
     shapes = case["shapes"] | {"lm_head.weight": [n_rows, case["config"]["hidden_size"]]}
-    config = case["config"] | {"output_vocab_size": n_rows}
-    pruned = write_checkpoint(tmp_path / "pruned", config, shapes, case["tokenizer"])
+    pruned = checkpoint_of(tmp_path / "pruned", case | {"shapes": shapes}, output_vocab_size=n_rows)
     options = {"max_tokens": 96, "temperature": 9.0, "samplers": ["temperature", "dist"], "seed": 1}
     logits, highest = [], []
     for path in (checkpoint("apertus15"), pruned):
@@ -188,7 +182,7 @@ def test_tokens_that_an_output_matrix_lacks_are_not_chosen(checkpoint, tmp_path)
 
 def test_blocks_of_dory_may_be_layers_of_their_own(checkpoint, tmp_path):
     case = CASES["dory"]
-    folder = write_checkpoint(tmp_path / "dory", case["config"], {}, case["tokenizer"])
+    folder = checkpoint_of(tmp_path / "dory", case | {"shapes": {}})
     own = {"self_attn": (0, "mixer"), "mlp": (1, "mixer"), "lambda_1": (0, "attn_alpha"), "lambda_2": (1, "mlp_alpha")}
     tensors = {}
     for name, shape in case["shapes"].items():

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import pumice
 import pumice.convert
-from checkpoints import FIXTURES, PROMPT, weights, write_checkpoint, write_safetensors
+from checkpoints import FIXTURES, PROMPT, checkpoint_of, weights, write_checkpoint, write_safetensors
 from nightly import variants
 from pumice.cli import cli
 from pumice.config import load_config
@@ -36,7 +36,7 @@ CASE = CASES["llama-bpe"]
 
 @pytest.fixture
 def folder(tmp_path):
-    return write_checkpoint(tmp_path / "Tiny-Llama-1B-Chat", CASE["config"], CASE["shapes"], CASE["tokenizer"])
+    return checkpoint_of(tmp_path / "Tiny-Llama-1B-Chat", CASE)
 
 
 def run(*arguments):
@@ -216,9 +216,7 @@ def test_configurations_that_do_not_fit(folder, values, message):
 @pytest.mark.parametrize("case", ["llama-bpe", "llama"])
 @pytest.mark.parametrize("said", [410, 420, None])
 def test_there_is_a_token_for_each_row_of_the_embeddings(tmp_path, caplog, case, said):
-    case = CASES[case]
-    config = {**case["config"], "vocab_size": said}
-    with open_model(write_checkpoint(tmp_path / "m", config, case["shapes"], case["tokenizer"])) as file:
+    with open_model(changed(tmp_path, case, vocab_size=said)) as file:
         check_model(file)
         assert len(file.metadata["tokenizer.ggml.tokens"]) == 424 == len(file.tensors["token_embd.weight"].data)
         assert list(file.metadata["tokenizer.ggml.token_type"])[-4:] == [5, 5, 5, 5]
@@ -229,9 +227,7 @@ def test_there_is_a_token_for_each_row_of_the_embeddings(tmp_path, caplog, case,
 def test_rope_scaling_that_is_not_converted_is_told(tmp_path, caplog, kind):
     """A file says what the scaling is, or a warning that there is none. YaRN and linear scaling need a factor."""
     for factor in ({}, {"factor": 4.0, "original_max_position_embeddings": 64}):
-        case = CASES["llama"]
-        config = {**case["config"], "rope_parameters": {"rope_type": kind, **factor}}
-        folder = write_checkpoint(tmp_path / f"m{len(factor)}", config, case["shapes"], case["tokenizer"])
+        folder = changed(tmp_path / f"m{len(factor)}", "llama", rope_parameters={"rope_type": kind, **factor})
         caplog.clear()
         with open_model(folder) as file:
             scaled = "llama.rope.scaling.type" in file.metadata or "rope_freqs.weight" in file.tensors
@@ -265,31 +261,29 @@ def test_any_layers_may_have_windows(tmp_path, name):
 
 
 def test_qwen35_without_attention_has_no_positions_to_turn(tmp_path):
-    case = CASES["qwen35"]
-    config = case["config"] | {"num_hidden_layers": 1, "layer_types": ["linear_attention"]}
-    shapes = {name: shape for name, shape in case["shapes"].items() if ".layers.1." not in name}
-    with pumice.load(write_checkpoint(tmp_path / "m", config, shapes, case["tokenizer"]), backend="numpy") as model:
+    shapes = {name: shape for name, shape in CASES["qwen35"]["shapes"].items() if ".layers.1." not in name}
+    values = {"num_hidden_layers": 1, "layer_types": ["linear_attention"]}
+    with pumice.load(changed(tmp_path, "qwen35", shapes, **values), backend="numpy") as model:
         assert np.isfinite(model.logits(PROMPT)).all()
 
 
 def test_experts_of_qwen3vlmoe_are_columns_or_as_transformers_stores_them_rows(tmp_path):
-    case = CASES["qwen3vlmoe"]
-    rows = {name: [shape[0], *shape[:0:-1]] if ".experts." in name else shape for name, shape in case["shapes"].items()}
-    assert rows != case["shapes"]
+    columns = CASES["qwen3vlmoe"]["shapes"]
+    rows = {name: [shape[0], *shape[:0:-1]] if ".experts." in name else shape for name, shape in columns.items()}
+    assert rows != columns
     sizes = []
-    for name, shapes in (("columns", case["shapes"]), ("rows", rows)):
-        with open_model(write_checkpoint(tmp_path / name, case["config"], shapes, case["tokenizer"])) as file:
+    for name, shapes in (("columns", columns), ("rows", rows)):
+        with open_model(changed(tmp_path / name, "qwen3vlmoe", shapes)) as file:
             sizes.append({name: tensor.shape for name, tensor in file.tensors.items()})
     assert sizes[0] == sizes[1]
 
 
 def test_dense_layers_of_kimi_linear_may_have_the_name_of_experts(tmp_path):
-    case = CASES["kimi-linear"]
-    own = {name: shape for name, shape in case["shapes"].items() if ".layers.0.block_sparse_moe." not in name}
+    shapes = CASES["kimi-linear"]["shapes"]
+    own = {name: shape for name, shape in shapes.items() if ".layers.0.block_sparse_moe." not in name}
     sizes = {"gate": [48, 32], "up": [48, 32], "down": [32, 48]}
     own |= {f"model.layers.0.block_sparse_moe.{part}_proj.weight": shape for part, shape in sizes.items()}
-    config = case["config"] | {"first_k_dense_replace": 1}
-    with open_model(write_checkpoint(tmp_path / "m", config, own, case["tokenizer"])) as file:
+    with open_model(changed(tmp_path, "kimi-linear", own, first_k_dense_replace=1)) as file:
         assert {part: list(file.tensors[f"blk.0.ffn_{part}.weight"].shape) for part in sizes} == sizes
 
 
@@ -338,9 +332,8 @@ def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
     + [("afmoe", "mup_enabled"), ("granitehybrid", "attention_multiplier"), ("chatglm", "rms_norm_eps")],
 )
 def test_what_transformers_has_another_default_for_must_be_said(tmp_path, name, key):
-    case = CASES[name]
-    config = {name: value for name, value in case["config"].items() if name not in (key, "model_type")}
-    folder = write_checkpoint(tmp_path / name, config, case["shapes"], case["tokenizer"])
+    config = {name: value for name, value in CASES[name]["config"].items() if name not in (key, "model_type")}
+    folder = checkpoint_of(tmp_path / name, CASES[name] | {"config": config})
     with pytest.raises(ConvertError, match=f"'{key.replace('parameters', 'theta')}' is missing"):
         open_model(folder)
 
@@ -369,14 +362,13 @@ def test_sections_may_leave_out_what_is_usual(tmp_path, family, model, section, 
     + [("glm4moelite", "first_k_dense_replace"), ("bailing-hybrid", "moe_renormalize"), ("hy_v3", "rope_parameters")],
 )
 def test_configurations_may_leave_out_transformers_defaults(tmp_path, name, key):
-    case = CASES[name]
-    config = {name: value for name, value in case["config"].items() if name != key}
+    whole = CASES[name]["config"]
     files = []
-    for folder, values in (("whole", case["config"]), ("part", config)):
-        with open_model(write_checkpoint(tmp_path / folder / "m", values, case["shapes"], case["tokenizer"])) as file:
+    for folder, config in (("whole", whole), ("part", {name: value for name, value in whole.items() if name != key})):
+        with open_model(checkpoint_of(tmp_path / folder / "m", CASES[name] | {"config": config})) as file:
             files.append({key: file.metadata.encoded(key) for key in file.metadata})
             files[-1] |= {name: tensor.data.tobytes() for name, tensor in file.tensors.items()}
-    assert key in case["config"]
+    assert key in whole
     assert files[0] == files[1]
 
 
@@ -400,10 +392,9 @@ def test_dots_names_sigmoid_after_its_routing(tmp_path):
         assert file.metadata["dots1.expert_gating_func"] == 2
 
 
-def changed(folder, name, **values):
+def changed(folder, name, shapes=None, **values):
     """Write a family's checkpoint with other values in its configuration."""
-    case = CASES[name]
-    return write_checkpoint(folder / name, {**case["config"], **values}, case["shapes"], case["tokenizer"])
+    return checkpoint_of(folder / name, CASES[name] | {"shapes": shapes or CASES[name]["shapes"]}, **values)
 
 
 def nodes_of(folder, op):
@@ -417,12 +408,11 @@ def nodes_of(folder, op):
 )
 def test_no_value_of_a_configuration_is_an_error_without_a_name(tmp_path, name):
     """Some families that read many values get each of them with wrong types."""
-    case = CASES[name]
-    folder = write_checkpoint(tmp_path / name, case["config"], case["shapes"], case["tokenizer"], case.get("types"))
+    config, folder = CASES[name]["config"], changed(tmp_path, name)
     refused = 0
-    for key in case["config"].keys() - {"architectures"}:
+    for key in config.keys() - {"architectures"}:
         for value in ([None], {"x": 1}):
-            (folder / "config.json").write_text(json.dumps(case["config"] | {key: value}))
+            (folder / "config.json").write_text(json.dumps(config | {key: value}))
             try:
                 with open_model(folder, options=ConvertOptions(vocab_only=True)):
                     pass
@@ -536,39 +526,24 @@ def test_broken_safetensors(tmp_path, header, message):
 # --- drafts, and what there is of models that make sounds
 
 
-@pytest.fixture
-def case_folder(tmp_path):
-    cases = json.loads((FIXTURES / "cases.json").read_text())
-
-    def make(name):
-        case = cases[name]
-        if not (tmp_path / name).exists():
-            write_checkpoint(tmp_path / name, case["config"], case["shapes"], case["tokenizer"], case.get("types"))
-        return tmp_path / name
-
-    return make
-
-
-def test_a_draft_is_loaded_from_its_folder(case_folder):
-    options = {"draft": str(case_folder("dflash"))}
-    with pumice.load(case_folder("qwen3"), config=options, n_ctx=32, backend="numpy") as model:
+def test_a_draft_is_loaded_from_its_folder(tmp_path):
+    options = {"draft": str(changed(tmp_path, "dflash"))}
+    with pumice.load(changed(tmp_path, "qwen3"), config=options, n_ctx=32, backend="numpy") as model:
         assert model.logits(PROMPT).shape == (len(PROMPT), model.n_vocab)
     with pytest.raises(ConvertError, match="this is a draft model"):
         pumice.load(config=options)
 
 
-def test_a_folder_without_a_configuration_is_recognised_or_refused(case_folder, tmp_path):
-    with open_model(case_folder("pockettts")) as file:
+def test_a_folder_without_a_configuration_is_recognised_or_refused(folder, tmp_path):
+    with open_model(changed(tmp_path, "pockettts")) as file:
         assert file.architecture == "pockettts"
-    folder = case_folder("llama-bpe")
     (folder / "config.json").unlink()
     with pytest.raises(ConvertError, match=r"the folder has no config\.json; give a GGUF file or"):
         open_model(folder)
 
 
 def test_tokens_without_a_row_are_named(tmp_path, caplog):
-    case = CASES["llama"]
-    folder = write_checkpoint(tmp_path / "m", case["config"], case["shapes"], case["tokenizer"])
+    folder = changed(tmp_path, "llama")
     (folder / "added_tokens.json").write_text(json.dumps({"<mine>": 424}))
     with open_model(folder) as file:
         assert len(file.metadata["tokenizer.ggml.tokens"]) == 424
@@ -592,9 +567,7 @@ def test_sizes_that_no_model_has_take_no_memory(tmp_path):
         "deepseek4": {"max_position_embeddings": 10**9},
         "hrm_text": {"H_cycles": 10**6},
     }.items():
-        case = CASES[name]
-        config, types = case["config"] | values, case.get("types")
-        write_checkpoint(tmp_path / name, config, case["shapes"], case["tokenizer"], types)
+        changed(tmp_path, name, **values)
     code = f"""
 import resource
 from pathlib import Path
@@ -614,8 +587,8 @@ for folder in sorted(Path({str(tmp_path)!r}).iterdir()):
     assert done.stdout.split() == ["gemma4", "hrm_text", "qwen4exp"]
 
 
-def test_pickles_of_a_draft_are_not_opened(case_folder):
-    folder = case_folder("dflash")
+def test_pickles_of_a_draft_are_not_opened(tmp_path):
+    folder = changed(tmp_path, "dflash")
     (folder / "mask_embedding.pt").write_bytes(b"")
     with pytest.raises(ConvertError, match=r"refusing to read mask_embedding\.pt: this format can run code"):
         open_model(folder)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
-from checkpoints import FIXTURES, write_checkpoint
+from checkpoints import FIXTURES, checkpoint_of
 from pumice.cli import cli
 from pumice.demo import demo_model_path
 from pumice.errors import RequestError
@@ -109,7 +109,7 @@ def test_a_model_does_not_diverge_from_itself(tmp_path):
 
 def test_a_file_next_to_the_folder_that_it_was_made_from(tmp_path, capsys):
     case = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
-    folder = write_checkpoint(tmp_path / "m", case["config"], case["shapes"], case["tokenizer"])
+    folder = checkpoint_of(tmp_path / "m", case)
     (tmp_path / "text.txt").write_text(TEXT * 2)
 
     def run(*arguments):

@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from adapters import write_case
-from checkpoints import FIXTURES, write_checkpoint
+from checkpoints import FIXTURES, checkpoint_of
 from installed_plugins import install
 from pumice.config import Layer, load_config
 from pumice.process import confinement
@@ -183,7 +183,7 @@ def generated(path, **config) -> list[int]:
 @needs_sandbox
 def test_a_folder_of_links_as_in_the_cache_of_a_hub(home, tmp_path):
     case = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
-    folder = write_checkpoint(tmp_path / "blobs", case["config"], case["shapes"], case["tokenizer"])
+    folder = checkpoint_of(tmp_path / "blobs", case)
     snapshot = tmp_path / "snapshots" / "1"
     snapshot.mkdir(parents=True)
     for file in folder.iterdir():
