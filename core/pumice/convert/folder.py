@@ -74,9 +74,9 @@ class HFConfig(Mapping[str, Any]):
         self._values = {**self._usual, **self._given}
 
     def _kind(self, name: str, values: Mapping[str, Any]) -> Any:
-        """Return the type of a section: its own, or that of the class if it has none or that of the whole model."""
+        """Return the type of a section: its own, or the class's if that is unknown or the type of the whole model."""
         kind = values.get("model_type")
-        return kind if kind not in (None, self._outer.get("model_type")) else self._kinds.get(name, kind)
+        return kind if usual(kind) and kind != self._outer.get("model_type") else self._kinds.get(name, kind)
 
     def _leave_out(self) -> None:
         """Drop defaults of keys for which the configuration has others, and those of experts without any."""
@@ -85,7 +85,7 @@ class HFConfig(Mapping[str, Any]):
                 self._usual.pop(key, None)
         if isinstance(kinds := self._given.get("mlp_layer_types"), list):
             self._usual["first_k_dense_replace"] = len(list(takewhile(lambda kind: kind == "dense", kinds)))
-        if not any("experts" in key for key in self._given):
+        if not any("experts" in key for key in self._given) and "moe" not in str(self._given.get("model_type")):
             self._usual = {key: value for key, value in self._usual.items() if not re.search("expert|moe|topk", key)}
 
     def __getitem__(self, key: str) -> Any:

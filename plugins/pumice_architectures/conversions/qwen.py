@@ -61,10 +61,10 @@ class Qwen3VL(Qwen3):
 
 def n_deepstack(conversion: Conversion) -> int:
     """Return the number of layers that image features enter."""
-    thinker = conversion.config.get("thinker_config")
-    within = thinker if isinstance(thinker, dict) else conversion.config
-    vision = within.get("vision_config")
-    return len(vision.get("deepstack_visual_indexes") or ()) if isinstance(vision, dict) else 0
+    config = conversion.config
+    within = config.section("thinker_config") if isinstance(config.get("thinker_config"), dict) else config
+    has_images = isinstance(within.get("vision_config"), dict)
+    return len(within.section("vision_config").first("deepstack_visual_indexes") or ()) if has_images else 0
 
 
 class Qwen3ASR(Qwen3):
@@ -72,6 +72,7 @@ class Qwen3ASR(Qwen3):
 
     architecture = "qwen3vl"
     constants = {"n_deepstack_layers": 0}
+    defaults = {"rope.dimension_sections": [24, 20, 20, 0]}  # of the published models; a sound has one axis
     TEMPLATE = (
         "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
         "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"

@@ -79,7 +79,7 @@ class MiniCPMV46(ProjectorConversion):
     def of_vision(self) -> dict[str, Any]:
         self.config.expect("merger_times", 1)
         is_fine = self.processor.get("downsample_mode", self.config.get("downsample_mode")) == "4x"
-        after = self.vision.get("insert_layer_id", self.config.get("insert_layer_id", 6))
+        after = self.config.get("insert_layer_id", self.vision.get("insert_layer_id", 6))
         return super().of_vision() | {"projector.scale_factor": 2 if is_fine else 4, "wa_layer_indexes": [int(after)]}
 
 

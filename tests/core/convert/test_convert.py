@@ -372,6 +372,25 @@ def test_configurations_may_leave_out_transformers_defaults(tmp_path, name, key)
     assert files[0] == files[1]
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "key", "expected"),
+    [
+        ("qwen3vl", ("vision_config", "deepstack_visual_indexes"), "n_deepstack_layers", 3),
+        ("qwen3asr", ("thinker_config", "text_config", "rope_scaling"), "rope.dimension_sections", [24, 20, 20, 0]),
+    ],
+)
+def test_sections_of_media_may_leave_out_defaults(tmp_path, name, path, key, expected):
+    config = json.loads(json.dumps(CASES[name]["config"])) | {"model_type": {"qwen3vl": "qwen3_vl"}.get(name)}
+    section = config
+    for part in path[:-1]:
+        section = section[part]
+    del section[path[-1]]
+    folder = write_checkpoint(tmp_path / name, config, {}, CASES[name]["tokenizer"])
+    with open_model(folder, options=ConvertOptions(vocab_only=True)) as file:
+        value = file.metadata[f"qwen3vl.{key}"]
+    assert value == expected if isinstance(expected, int) else list(value) == expected
+
+
 def test_null_is_no_default(tmp_path):
     with open_model(changed(tmp_path, "mistral", sliding_window=None)) as file:
         assert "llama.attention.sliding_window" not in file.metadata
