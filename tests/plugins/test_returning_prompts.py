@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import pumice
+from nightly import variants
 from pumice.engine.cache.tiers import STATES
 from pumice_vulkan import VulkanBackend
 from tiny_zoo import ZOO
@@ -50,17 +51,10 @@ def answer(model: pumice.Model, prompt: list[int]) -> tuple[int, object]:
     return found.timings.prompt_cached, (found.tokens, found.logprobs)
 
 
-@pytest.mark.parametrize(
-    ("name", "kv_type"),
-    [
-        ("xverse", "f32"),
-        pytest.param("xverse", "f16", marks=pytest.mark.nightly),
-        ("xverse", "q8_0"),
-        pytest.param("xverse", "q5_1", marks=pytest.mark.nightly),
-        ("gemma2", "f16"),
-        ("lfm2-window", "f16"),
-    ],
-)
+DAILY = [("xverse", "f32"), ("xverse", "q8_0"), ("gemma2", "f16"), ("lfm2-window", "f16")]
+
+
+@pytest.mark.parametrize(("name", "kv_type"), variants([*DAILY, ("xverse", "f16"), ("xverse", "q5_1")], DAILY))
 def test_prompts_return_bit_for_bit(backend: str, name: str, kv_type: str, tmp_path: Path) -> None:
     path = ZOO[name].write(tmp_path / "model.gguf")
     with pumice.load(path, cache_ram=16, backend=backend, kv_type=kv_type, **OPTIONS) as model:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -49,42 +50,27 @@ def test_products(n_tokens: int, bits: int, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_columns", "type", "is_multiplied"),
-    [
-        pytest.param(32, 256, mx.float16, True, id="few"),
-        pytest.param(32, 256, mx.float32, False, id="exact activations"),
-        pytest.param(24, 256, mx.float16, False, id="rows"),
-        pytest.param(32, 192, mx.float16, False, id="columns"),
-    ],
+    ("n_rows", "n_columns", "type"),
+    [(32, 256, mx.float16), (32, 256, mx.float32), (24, 256, mx.float16), (32, 192, mx.float16)],
+    ids=["few", "exact activations", "rows", "columns"],
 )
-def test_matrices_that_it_multiplies(
-    n_rows: int, n_columns: int, type: mx.Dtype, is_multiplied: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_matrices_that_it_multiplies(n_rows: int, n_columns: int, type: mx.Dtype, monkeypatch: Any) -> None:
     """Matrices of other shapes, other types and many rows are left to MLX; results are alike.
 
     MLX gets 33 rows at least, so that it builds one kernel.
     """
     codes, scales, biases = matrix(n_rows, n_columns)
-    calls: list[int] = []
-    lengths: list[int] = []
-    multiply, by_mlx = few_rows.multiply, mx.quantized_matmul
-
-    def counted(x: mx.array, *arrays: mx.array) -> mx.array:
-        calls.append(len(x))
-        return multiply(x, *arrays)
-
     held = Quantized(codes, 4, "affine", [Scales(scales.astype(type), biases.astype(type))], type)
-    monkeypatch.setattr(few_rows, "multiply", counted)
-    monkeypatch.setattr(
-        mx,
-        "quantized_matmul",
-        lambda x, *more, **options: (lengths.append(x.shape[-2]), by_mlx(x, *more, **options))[1],
-    )
+    own, theirs = mock.Mock(wraps=few_rows.multiply), mock.Mock(wraps=mx.quantized_matmul)
+    monkeypatch.setattr(few_rows, "multiply", own)
+    monkeypatch.setattr(mx, "quantized_matmul", theirs)
     x = mx.array(np.random.default_rng(1).normal(size=(2, 9, n_columns)), mx.float32)
     for rows in (x[0, :3], x[:, :8], x):
         right = np.array(rows @ mx.dequantize(codes, scales, biases, group_size=32, bits=4).astype(mx.float32).T)
         found = held.product(rows)
         assert found.shape == right.shape
         np.testing.assert_allclose(np.array(found.astype(mx.float32)), right, atol=4e-3 * np.abs(right).max())
-    assert calls == ([3, 16] if is_multiplied else [])
+    is_multiplied = (n_rows, n_columns, type) == (32, 256, mx.float16)
+    assert [len(call.args[0]) for call in own.call_args_list] == ([3, 16] if is_multiplied else [])
+    lengths = [call.args[0].shape[-2] for call in theirs.call_args_list]
     assert lengths == ([33] if is_multiplied else [3, 8, 9])

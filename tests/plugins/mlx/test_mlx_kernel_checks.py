@@ -17,20 +17,12 @@ def raising() -> float:
     raise RuntimeError("no compiler")
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (lambda: 0.5, ""),
-        (lambda: 0.75, "the kernel that adds is not used, since its results are wrong by 7.5e-01"),
-        (lambda: math.nan, "the kernel that adds is not used, since its results are wrong by nan"),
-        (raising, "no kernel adds: no compiler"),
-    ],
-    ids=["right", "wrong", "nan", "raises"],
-)
-def test_the_log_says_why_a_kernel_is_not_used(error, message, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_why_a_kernel_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pumice")
-    assert is_right("adds", error, 0.5) == (not message)
-    assert [record.getMessage() for record in caplog.records] == [f"mlx: {message}"] * bool(message)
+    for error in (lambda: 0.5, lambda: 0.75, lambda: math.nan, raising):
+        assert is_right("adds", error, 0.5) == (not caplog.messages)
+    wrong = "mlx: the kernel that adds is not used, since its results are wrong by"
+    assert caplog.messages == [f"{wrong} 7.5e-01", f"{wrong} nan", "mlx: no kernel adds: no compiler"]
 
 
 def test_a_kernel_that_selects_other_tokens_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

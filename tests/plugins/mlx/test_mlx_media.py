@@ -1,5 +1,6 @@
 """Encoders of images and sounds on the MLX backend, beside transformers."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,19 @@ import pumice
 import qwen_speech_models
 import vision_models
 from nightly import variants
-from pumice.config import load_config
 from pumice.convert import ConvertOptions, write_model
 from pumice.embeddings import Embeddings
-from pumice.engine.media.projector import Projector
 from pumice.gguf import GGMLType
 from pumice.media.audio import VOICE_RATE
 from pumice.model_files.opening import open_model
-from pumice.registry import get_registry
-from vision_files import picture
+from vision_files import opened, picture
 
 LIMIT = 1e-5  # of the largest value; products of float32 activations
 
 
-def opened(path: Path) -> Projector:
-    config = load_config(overrides={"backend": "mlx", "mlx": {"activations": "float32", "compile": "never"}})
-    return Projector(path, config, get_registry(config))
-
-
-def check(parts: list[Any], reference: NDArray[np.float32]) -> None:
+def check(folder: Path, values: Any, kind: Any, reference: NDArray[np.float32]) -> None:
+    with closing(opened(folder, "mlx", mlx={"activations": "float32", "compile": "never"})) as projector:
+        parts = projector.encode(values, kind=kind)
     rows = np.concatenate([part.rows for part in parts if isinstance(part, Embeddings)])[:, : reference.shape[1]]
     assert rows.shape == reference.shape
     assert np.abs(rows - reference).max() <= LIMIT * np.abs(reference).max()
@@ -41,9 +36,7 @@ def check(parts: list[Any], reference: NDArray[np.float32]) -> None:
 def test_rows_of_an_image_are_those_of_transformers(tmp_path: Path, kind: str) -> None:
     pytest.importorskip("PIL")
     folder = vision_models.converted(tmp_path / kind, kind)
-    projector = opened(folder / "mmproj.gguf")
-    check(projector.encode(picture(*vision_models.SIZE)), np.load(vision_models.FIXTURE)[f"{kind}.rows"])
-    projector.close()
+    check(folder, picture(*vision_models.SIZE), "image", np.load(vision_models.FIXTURE)[f"{kind}.rows"])
 
 
 @pytest.mark.parametrize("kind", variants(hearing_models.CASES, ["gemma3n", "granitespeech", "mimo", "qwen3omni"]))
@@ -51,13 +44,9 @@ def test_rows_of_a_sound_are_those_of_transformers(tmp_path: Path, kind: str) ->
     hearing_models.write_folder(tmp_path / kind, kind)
     with open_model(tmp_path / kind, options=ConvertOptions(GGMLType.F32, mmproj=True)) as file:
         write_model(file, tmp_path / "mmproj.gguf")
-    projector = opened(tmp_path / "mmproj.gguf")
     rate = hearing_models.CASES[kind].get("rate", hearing_models.RATE)
-    check(
-        projector.encode(hearing_models.sound(hearing_models.SECONDS, rate), kind="audio"),
-        np.load(hearing_models.FIXTURE)[f"{kind}.rows"],
-    )
-    projector.close()
+    sound = hearing_models.sound(hearing_models.SECONDS, rate)
+    check(tmp_path, sound, "audio", np.load(hearing_models.FIXTURE)[f"{kind}.rows"])
 
 
 def test_a_speech_is_that_of_its_package(tmp_path: Path) -> None:

@@ -34,12 +34,10 @@ def test_every_variable_is_one_of_an_option():
 
 def test_an_option_that_is_not_given_is_that_of_the_variable(parsed):
     variables = {"CTX_SIZE": "512", "N_PARALLEL": "3", "MODEL": "a b.gguf", "OFFLINE": "1", "CONTEXT_SHIFT": "on"}
-    params = parsed("-c", "256", **variables)
-    found = {name: params[name] for name in ("n_ctx", "n_parallel", "model", "offline", "context_shift")}
-    assert found == {"n_ctx": 256, "n_parallel": 3, "model": ("a b.gguf",), "offline": True, "context_shift": True}
-    assert parsed("-m", "c.gguf", CONTEXT_SHIFT="false", OFFLINE="off")["model"] == ("c.gguf",)
-    assert not parsed()["offline"]
-    assert not parsed()["context_shift"]
+    expected = {"n_ctx": 256, "n_parallel": 3, "model": ("a b.gguf",), "offline": True, "context_shift": True}
+    assert parsed("-c", "256", **variables).items() >= expected.items()
+    expected = {"model": ("c.gguf",), "offline": False, "context_shift": False}
+    assert parsed("-m", "c.gguf", CONTEXT_SHIFT="false", OFFLINE="off").items() >= expected.items()
 
 
 def test_options_without_effect_are_ignored_with_a_warning(parsed, capsys):

@@ -24,6 +24,7 @@ ITEMS = [
 ] * 5000
 LONG = "word and " * 240_000  # 2 MB
 FEW = {"max_tokens": 1, "max_output_tokens": 1, "n_predict": 1, "options": {"num_predict": 1}, "stream": False}
+LOGPROBS = {"logprobs": 20, "prompt_logprobs": 20}
 LARGE = {
     "a long chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}),
     "many messages": ("/v1/chat/completions", {"messages": MANY}),
@@ -40,10 +41,7 @@ LARGE = {
     "a long prompt": ("/v1/completions", {"prompt": LONG}),
     "ids": ("/v1/completions", {"prompt": [5] * (1 << 20)}),
     "lists of ids": ("/v1/completions", {"prompt": [[5] * 400] * 60}),
-    "a repeated prompt": (
-        "/v1/completions",
-        {"prompt": [5] * 500, "echo": True, "logprobs": 20, "prompt_logprobs": 20},
-    ),
+    "a repeated prompt": ("/v1/completions", {"prompt": [5] * 500, "echo": True, **LOGPROBS}),
     "completions": ("/completion", {"prompt": "Once", "n": 8, "n_predict": 40, "n_probs": 100, "ignore_eos": True}),
     "texts and ids": ("/completion", {"prompt": ["word and", 5] * 50_000}),
     "prompts": ("/completion", {"prompt": ["word and " * 40] * 64}),
@@ -69,9 +67,7 @@ def process(tmp_path_factory) -> Iterator[Serving]:
         yield server
 
 
-def longest(
-    server: Serving, method: str, path: str, body: bytes, kind: str = "application/json"
-) -> tuple[int, list[Held]]:
+def longest(server, method: str, path: str, body: bytes, kind: str = "application/json") -> tuple[int, list[Held]]:
     """The status, and what held the loop, at best."""
     statuses = []
 
@@ -111,10 +107,10 @@ def test_large_fields_of_a_form(process, path, field, content):
 
 def test_conversations(process):
     body = json.dumps({"text": [LONG]}).encode()
-    assert longest(process, "PUT", "/conversations/a", body) == (200, [])
-    assert longest(process, "PUT", "/conversations/a/messages/m", body) == (200, [])
-    assert longest(process, "GET", "/conversations", b"") == (200, [])
-    assert longest(process, "GET", "/conversations/a/messages", b"") == (200, [])
+    for path in ("/conversations/a", "/conversations/a/messages/m"):
+        assert longest(process, "PUT", path, body) == (200, [])
+    for path in ("/conversations", "/conversations/a/messages"):
+        assert longest(process, "GET", path, b"") == (200, [])
 
 
 @pytest.mark.parametrize("path", ["/", "/props", "/metrics", "/v1/models", "/slots", "/page/main.js", "/api/tags"])

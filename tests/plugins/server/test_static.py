@@ -22,14 +22,11 @@ def page(server, tmp_path, monkeypatch):
     return server.client
 
 
-def test_browsers_get_the_page(page):
+def test_browsers_get_the_page_and_its_files(page):
     answer = page.get("/", headers={"Accept": "text/html"})
     assert "<title>chat" in answer.text
     assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
     assert page.get("/").text.startswith("Pumice serves")
-
-
-def test_files(page):
     answer = page.get("/page/app.js")
     assert answer.text == "let x = 1\n"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
