@@ -10,6 +10,7 @@ from adapters import write_case
 from control_vectors import directions, write_control_vector
 from nightly import variants
 from pumice.errors import ConfigError, ModelError
+from reference_models import error
 from tiny_models import IDS
 from tiny_zoo import LIMITS, ZOO
 from vision_files import write_projector
@@ -28,11 +29,6 @@ def load(folder, adapters, name="llama-bias", **options):
     if not path.exists():
         ZOO[name].write(path)
     return pumice.load(path, **{"backend": "numpy", "kv_type": "f32"} | options, config={"adapters": adapters})
-
-
-def error(logits, expected):
-    known = np.isfinite(expected)
-    return np.square(logits - expected)[known].mean() / np.square(expected[known]).mean()
 
 
 @pytest.mark.parametrize("name", variants(sorted(set(LOGITS.files) - {"demo"}), MARKING))

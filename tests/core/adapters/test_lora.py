@@ -8,6 +8,7 @@ import pytest
 import pumice
 from adapters import ATTENTION, CASES, write_adapter, write_case
 from pumice.errors import ModelError, RequestError
+from reference_models import error
 from tiny_models import IDS
 from tiny_zoo import ZOO
 
@@ -22,10 +23,6 @@ def load(folder, model, adapters, backend="numpy", **options):
         ZOO[model].write(path)
     named = {f"a{i}": str(adapter) for i, adapter in enumerate(adapters)}
     return pumice.load(path, backend=backend, kv_type="f32", config={"adapters": named}, **options)
-
-
-def error(logits, expected):
-    return np.square(logits - expected).mean() / np.square(expected).mean()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

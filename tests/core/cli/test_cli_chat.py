@@ -28,22 +28,12 @@ def demo():
 
 
 @pytest.fixture
-def chat(demo, capfdbinary):
-    """Run a session over lines; the conversation, what it wrote and what it said. A line may be an exception."""
+def chat(demo, session):
+    """Run a session over lines; the conversation, what it wrote and what it said."""
 
     def chat(*lines, stats=False, **options):
         conversation = Conversation(demo, {**OPTIONS, **options})
-        coming = iter([*lines, EOFError()])
-
-        def read() -> str:
-            line = next(coming)
-            if isinstance(line, BaseException):
-                raise line
-            return line
-
-        Session(conversation, read, stats).run()
-        stdout, stderr = capfdbinary.readouterr()
-        return conversation, stdout.decode(), stderr.decode()
+        return conversation, *session(conversation, *lines, stats=stats)
 
     return chat
 
@@ -227,7 +217,7 @@ def test_ctrl_c_stops_an_answer_and_not_the_program(home):
         os.close(terminal)
 
 
-def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary, run):
+def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, session, run):
     monkeypatch.setenv("XDG_STATE_HOME", str(home))
     sessions.make_sessions_folder()
     for lines, name, expected in (
@@ -235,14 +225,11 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary
         (["Once", "/name fox", "And then"], "last", {"last", "fox"}),
         (["/name ../x", "/name fox", "/undo"], "last", {"last", "fox"}),
     ):
-        coming = iter(lines)
-        Session(Conversation(demo, OPTIONS), lambda coming=coming: next(coming, None) or end(), name=name).run()
+        _, shown = session(Conversation(demo, OPTIONS), *lines, name=name)
         assert {path.stem for path in (home / "pumice" / "chats").iterdir()} == expected
     assert len(sessions.read_session("fox")) == 4
-    assert "is no name of a conversation" in capfdbinary.readouterr()[1].decode()
-    coming = iter(["/name", "/name hare", "/name"])
-    Session(Conversation(demo, OPTIONS), lambda: next(coming, None) or end()).run()
-    shown = capfdbinary.readouterr()[1].decode()
+    assert "is no name of a conversation" in shown
+    _, shown = session(Conversation(demo, OPTIONS), "/name", "/name hare", "/name")
     assert "this conversation is not kept\nkept conversations: " in shown
     assert "this conversation is kept as hare\n" in shown
     assert sorted(sessions.session_names()) == ["fox", "last"]
@@ -254,36 +241,34 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, capfdbinary
     assert "no conversation is kept as 'hare'" in missing.stderr
 
 
-def test_another_model_goes_on_with_the_conversation(demo, model, capfdbinary):
+def test_another_model_goes_on_with_the_conversation(demo, model, session):
     options = {"backend": "numpy", "draft": None, "config": {"adapters": {}, "chat_template": "plain"}}
-    coming = iter(["Once", f"/model {model}", "And then", "/model nowhere", "/model", "And now?"])
+    lines = ["Once", f"/model {model}", "And then", "/model nowhere", "/model", "And now?"]
     with click.Context(click.Command("chat"), info_name="chat"), ChatModel("pumice-demo", options) as chat_model:
         first = chat_model.model
         conversation = Conversation(first, dict(OPTIONS))
-        Session(conversation, lambda: next(coming, None) or end(), chat_model=chat_model).run()
+        _, stderr = session(conversation, *lines, chat_model=chat_model)
         assert chat_model.name == str(model)
         assert conversation.model is chat_model.model is not first
         assert len(conversation.messages) == 6
         assert conversation.options["chat_template"] == "chatml"
         with pytest.raises(pumice.ModelClosedError):
             first.generate("x")
-    stderr = capfdbinary.readouterr()[1].decode()
     assert "nowhere" in stderr
     assert stderr.count(f"{model} on numpy") == 2
 
 
-def test_another_model_leaves_out_images_that_it_does_not_take(model, tmp_path, capfdbinary):
+def test_another_model_leaves_out_images_that_it_does_not_take(model, tmp_path, session):
     pytest.importorskip("PIL.Image").new("RGB", (64, 64), "red").save(tmp_path / "red.png")
     options = {"backend": "numpy", "draft": None, "config": {"adapters": {}}}
     image = f"/image {tmp_path / 'red.png'}"
-    coming = iter([image, "Once", image, "/model pumice-demo-vision", f"/model {model}", "And now?"])
+    lines = [image, "Once", image, "/model pumice-demo-vision", f"/model {model}", "And now?"]
     with click.Context(click.Command("chat"), info_name="chat"), ChatModel("pumice-demo-vision", options) as chat_model:
         conversation = Conversation(chat_model.model, dict(OPTIONS))
-        Session(conversation, lambda: next(coming, None) or end(), chat_model=chat_model).run()
+        _, stderr = session(conversation, *lines, chat_model=chat_model)
     said = [each["content"] for each in conversation.messages if each["role"] == "user"]
     assert said == ["[image]\nOnce", "And now?"]
     assert len(conversation.messages) == 4
-    stderr = capfdbinary.readouterr()[1].decode()
     assert stderr.count("warning: this model takes no images") == stderr.count("what this chat has is left out") == 1
 
 

@@ -19,7 +19,6 @@ pytest.importorskip("mcp")
 from pumice.chat.tools import ToolError  # noqa: E402
 from pumice.cli.chat.approvals import Approvals  # noqa: E402
 from pumice.cli.chat.conversation import Conversation  # noqa: E402
-from pumice.cli.chat.session import Session  # noqa: E402
 from pumice.cli.chat.tool_host import hosted_tools, tools_in_other_process  # noqa: E402
 from pumice.mcp import ServerTool, read_servers  # noqa: E402
 from pumice.mcp.host import read_arguments  # noqa: E402
@@ -140,23 +139,12 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture
-def chat(model, capfdbinary):
+def chat(model, session):
     """Run a session over lines, with tools and a script of the model's answers."""
 
     def chat(lines, tools, script):
         conversation = Conversation(model, {"script": script, "max_tokens": 300})
-        problems = conversation.take_tools(tools)
-        coming = iter([*lines, EOFError()])
-
-        def read() -> str:
-            line = next(coming)
-            if isinstance(line, BaseException):
-                raise line
-            return line
-
-        Session(conversation, read).run()
-        stdout, stderr = capfdbinary.readouterr()
-        return conversation, problems, stdout.decode(), stderr.decode()
+        return conversation, conversation.take_tools(tools), *session(conversation, *lines)
 
     return chat
 

@@ -15,6 +15,7 @@ from pumice.convert import ConvertOptions
 from pumice.gguf import GGMLType
 from pumice.model_files.opening import check_model, open_model
 from pumice.registry import get_registry
+from reference_models import error
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
 LOGITS = np.load(FIXTURES / "logits.npz")
@@ -51,7 +52,7 @@ def test_logits_of_other_configurations(tmp_path, name):
     expected = np.load(FIXTURES / "variants.npz")[name].astype(np.float32)
     with pumice.load(tmp_path / name, backend="numpy", kv_type="f32", n_ctx=64) as model:
         logits = model.logits(PROMPT)[-1]
-    assert np.square(logits - expected).mean() / np.square(expected).mean() < LIMITS.get(name, 1e-5)
+    assert error(logits[None], expected[None]) < LIMITS.get(name, 1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(UNKNOWN))
@@ -81,8 +82,7 @@ def test_greedy_texts_are_transformers(checkpoint, name):
 def error_of(path, name, **options):
     with pumice.load(path, kv_type="f32", n_ctx=64, **options) as model:
         logits = model.logits(PROMPT)[ROWS]
-    expected = LOGITS[name].astype(np.float32)
-    return np.square(logits - expected).mean() / np.square(expected).mean()
+    return error(logits, LOGITS[name].astype(np.float32))
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["theirs"]])

@@ -97,16 +97,12 @@ def test_bpe_ids_are_the_librarys(tmp_path):
 
 def test_ids_of_a_fast_sentencepiece_tokenizer_are_the_librarys(tmp_path):
     """Merges by their rank, though the file has scores alone."""
-    theirs = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
-    theirs.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    theirs.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    theirs = sentencepiece_tokenizer()
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     theirs.train_from_iterator(TEXTS * 3, trainers.BpeTrainer(vocab_size=520, special_tokens=special[:3]))
     model = json.loads(theirs.to_str())["model"]
     vocab = {text: i for i, text in enumerate([*special, *(text for text in model["vocab"] if text not in special)])}
-    theirs.model = models.BPE(
-        vocab, [tuple(pair) for pair in model["merges"]], byte_fallback=True, unk_token="<unk>", fuse_unk=True
-    )
+    theirs = sentencepiece_tokenizer(vocab, [tuple(pair) for pair in model["merges"]])
     ours = pumice.load_tokenizer(folder_of(tmp_path / "m", theirs, vocab_size=len(vocab)))
     for text in [*TEXTS[-3:], "tricycle unhappily 12 34", "a  b", "naïve €"]:
         assert ours.tokenize(text, add_special=False) == theirs.encode(text, add_special_tokens=False).ids, text
@@ -204,10 +200,8 @@ def test_a_broken_sentencepiece_model(tmp_path, data):
         pumice.load_tokenizer(folder)
 
 
-def sentencepiece_tokenizer():
-    texts = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a"]
-    vocab = {text: i for i, text in enumerate(texts)}
-    theirs = Tokenizer(models.BPE(vocab, [("▁", "a")], byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+def sentencepiece_tokenizer(vocab=None, merges=None):
+    theirs = Tokenizer(models.BPE(vocab, merges, byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     theirs.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     theirs.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     return theirs
@@ -216,7 +210,9 @@ def sentencepiece_tokenizer():
 @pytest.mark.parametrize("kind", ["bpe", "sentencepiece"])
 def test_settings_of_batches_and_training_change_no_token(tmp_path, kind):
     fixture = FIXTURES / "bpe" / "tokenizer.json"
-    theirs = Tokenizer.from_file(str(fixture)) if kind == "bpe" else sentencepiece_tokenizer()
+    texts = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a"]
+    small = {text: i for i, text in enumerate(texts)}, [("▁", "a")]
+    theirs = Tokenizer.from_file(str(fixture)) if kind == "bpe" else sentencepiece_tokenizer(*small)
     theirs.add_special_tokens(["[CLS]", "[SEP]", "[PAD]"])
     theirs.add_tokens([AddedToken("two words", normalized=False), AddedToken("plain", normalized=True)])
     config = {"vocab_size": theirs.get_vocab_size() + 2}
