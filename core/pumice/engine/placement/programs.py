@@ -35,6 +35,7 @@ R = TypeVar("R")
 K = TypeVar("K")
 
 PREPARED = 2  # programs whose steps are submitted while one computes: often one of the host, and the next of a device
+_DTYPES = {"f32": np.dtype(np.float32), "i32": np.dtype(np.int32)}
 MAX_STEPS = 16  # consecutive steps, whose tokens the host sees only at the end
 
 
@@ -126,7 +127,7 @@ class _Step(Pending):
             raise_named(error, self._where)
 
     def _check(self, outputs: object) -> None:
-        """Raise PluginError unless there is an array of the right shape for each output."""
+        """Raise PluginError unless there is an array of the right shape and dtype for each output."""
         for tensor, fixed in self._expected:
             value = outputs.get(tensor.name) if isinstance(outputs, (dict, Mapping)) else None
             shape = getattr(value, "shape", None)
@@ -135,6 +136,8 @@ class _Step(Pending):
             wrong = len(shape) != len(tensor.shape) or any(shape[axis] != n for axis, n in fixed)
             if wrong or any(n < self._sizes.get(str(dim), 0) for n, dim in zip(shape, tensor.shape, strict=True)):
                 raise PluginError(f"{self._where}: returned an array of shape {list(shape)} for {tensor}")
+            if isinstance(value, np.ndarray) and value.dtype != _DTYPES[tensor.dtype]:
+                raise PluginError(f"{self._where}: returned {value.dtype}, not {_DTYPES[tensor.dtype]}, for {tensor}")
 
 
 def _fixed(tensor: Tensor) -> list[tuple[int, int]]:
