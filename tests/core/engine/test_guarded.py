@@ -1,6 +1,7 @@
 """Unexpected exceptions of plugins name plugin, name and method; results of plugins are checked."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -40,6 +41,10 @@ def misshape(self, step):
     return {name: np.zeros((2, 3)) for name in real}
 
 
+def widen(self, step):
+    return {name: array.astype(np.float64) for name, array in super(type(self), self).run(step).items()}
+
+
 def omit_rows(self, step):
     return {name: array[:0] for name, array in super(type(self), self).run(step).items()}
 
@@ -59,6 +64,7 @@ def omit_rows(self, step):
         (program(run=lambda self, step: None), "run: returned no array for %"),
         (program(run=lambda self, step: {}), "run: returned no array for %"),
         (program(run=misshape), "run: returned an array of shape [2, 3] for %"),
+        (program(run=widen), "run: returned float64, not float32, for %"),
         (program(run=omit_rows), "run: returned an array of shape [0, 300] for %"),
         (program(submit=fail), "submit: RuntimeError: two lines"),
         (program(submit=lambda self, step: Pending()), "submit: NotImplementedError"),
@@ -82,6 +88,12 @@ def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
         assert model.backends == ["numpy"]
     assert "backend 'faulty' (plugin buggy): " in caplog.text
     assert "RuntimeError: two lines; continuing without it" in caplog.text
+
+
+@pytest.mark.parametrize("broken", [program(close=fail), backend(close=fail)])
+def test_an_error_of_closing_is_logged(path, caplog, broken):
+    pumice.load(path, backend="faulty", plugins=[passed("backends", "buggy", faulty=broken)]).close()
+    assert re.search(r"backend 'faulty' .plugin buggy.: \w+: RuntimeError: two lines", caplog.text)
 
 
 @pytest.mark.parametrize("method", ["__init__", "build", "tensors"])

@@ -130,7 +130,10 @@ class OpeningBackends:
         self._opened.exception()
         if not self._closed and not self._line.exception():
             for _, backend in self.line:
-                backend.close()
+                try:
+                    backend.close()
+                except PluginError as error:
+                    logger.warning("%s", error)
         self._closed = True
 
     def _open(self, registry: Registry, config: Config) -> None:

@@ -143,7 +143,7 @@ class PlacedGraph:
 
     def close(self) -> None:
         if self.steps is not None:
-            self.steps.call(self.steps.program.close)
+            self.steps.close()
         self.steps = None
 
 

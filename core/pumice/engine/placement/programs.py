@@ -5,6 +5,7 @@ Pipeline parallelism: programs of consecutive segments, one per device, compute 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
     Outputs = Mapping[str, Array]
+
+logger = logging.getLogger("pumice")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +76,13 @@ class SegmentProgram:
             return method(*args, **kwargs)
         except UNEXPECTED as error:
             raise_named(error, self._where and f"{self._where}: {method.__name__}")
+
+    def close(self) -> None:
+        """Close the program; an error is logged, so that the others are closed, too."""
+        try:
+            self.call(self.program.close)
+        except PluginError as error:
+            logger.warning("%s", error)
 
     @property
     def memory(self) -> dict[str, int]:
@@ -407,7 +417,7 @@ class Pipeline(Program):
     def close(self) -> None:
         self._at = [None] * len(self._programs)
         for part in self._programs:
-            part.call(part.program.close)
+            part.close()
 
 
 def summed(numbers: Iterable[Mapping[K, int]]) -> dict[K, int]:
