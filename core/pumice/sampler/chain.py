@@ -237,23 +237,30 @@ class Chain:
                 if not problem and candidates.selected is None and not isinstance(sampler, _TRUSTED):
                     problem = _wrong_value(candidates, self.n_vocab)
             except UNEXPECTED as error:
-                self._refuse_nan(logits, ids, i)
+                self._refuse_logits(logits, ids, i)
                 raise_named(error, f"{_describe(sampler)}: apply")
             if problem:
-                self._refuse_nan(logits, ids, i)
+                self._refuse_logits(logits, ids, i)
                 raise PluginError(f"{_describe(sampler)}: apply: {problem}")
             if candidates.selected is not None:
                 break
         return candidates
 
-    def _refuse_nan(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None, n: int) -> None:
-        """Run the first ``n`` samplers again, and raise PluginError if one leaves NaN, which fails a later one."""
+    def _refuse_logits(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None, n: int) -> None:
+        """Run the first ``n`` samplers again, and name the one whose logits fail a later one.
+
+        Raises PluginError for NaN, RequestError if all logits are -inf, which parameters may cause, too.
+        """
         candidates = self._allowed(logits, ids)
         for sampler in self.samplers[:n]:
             where = f"{_describe(sampler)}: apply"
             guarded(sampler.apply, where)(candidates)
             if np.isnan(candidates.logits).any():
                 raise PluginError(f"{where}: left NaN in the logits")
+            if not np.isfinite(peak := candidates.logits.max(initial=-np.inf)):
+                raise RequestError(
+                    f"{where}: left no token to choose: the highest logit is {peak}; check its parameters"
+                )
 
     def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
         """Return the next token without accepting it. Arguments, None and errors are those of ``apply``."""
@@ -476,9 +483,12 @@ def _describe(sampler: Sampler) -> str:
 def _plan(sampler: Sampler) -> Plan:
     """Return the plan of a sampler; errors name the sampler."""
     try:
-        return Plan.of(sampler)
+        plan: object = Plan.of(sampler)
     except UNEXPECTED as error:
         raise_named(error, f"{_describe(sampler)}: plan")
+    if not isinstance(plan, Plan):
+        raise PluginError(f"{_describe(sampler)}: plan: expected a Plan, not {plan!r}")
+    return plan
 
 
 def _without_idle(samplers: Sequence[Sampler]) -> list[Sampler]:
