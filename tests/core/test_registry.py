@@ -34,6 +34,7 @@ def plugin(registry: Registry, name: str):
         (BACKEND + "    register('mine', MyBackend)", "'mine' is registered twice"),
         (BACKEND.replace("Options = Options", "Options = dict"), "Options must be a dataclass"),
         (BACKEND.replace("_backends", "_backend"), "unknown hook 'pumice_register_backend'; did you mean"),
+        (BACKEND.replace("@hookimpl", ""), "pumice_register_backends is no hook without its decorator"),
         (BACKEND.replace("(register)", "(registry)"), "PluginValidationError"),
         (BACKEND.replace("_backends", "_arch"), "unknown hook 'pumice_register_arch'; did you mean 'pumice_register"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),

@@ -192,6 +192,9 @@ class Registry:
         """Return the kinds that a plugin registers."""
         called = [caller.name for caller in self._manager.get_hookcallers(plugin) or []]
         kinds = {kind.hook: kind for kind in KINDS.values()}
+        for name in dir(plugin):
+            if name in kinds and name not in called:
+                raise PluginError(f"{name} is no hook without its decorator; write @hookimpl above it")
         for name in called:
             if name not in kinds:
                 kind = name.removeprefix("pumice_register_")
