@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pumice.backend import Backend
     from pumice.registry import Registry
 
 
@@ -43,12 +44,15 @@ def _devices(name: str, registry: Registry) -> dict[str, Any]:
     reason = unavailable(registry, name)
     if reason:
         return _unavailable(name, reason)
-    available = guarded(registry.backends[name].devices, f"{registry.backends.describe(name)}: devices")()
-    devices = [
+    facts = guarded(_facts, f"{registry.backends.describe(name)}: devices")
+    return {"backend": name, "available": True, "reason": None, "devices": facts(registry.backends[name])}
+
+
+def _facts(backend: type[Backend]) -> list[dict[str, Any]]:
+    return [
         {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes, "details": device.details}
-        for device in available
+        for device in backend.devices()
     ]
-    return {"backend": name, "available": True, "reason": None, "devices": devices}
 
 
 def _unavailable(name: str, reason: str) -> dict[str, Any]:
