@@ -9,7 +9,7 @@ import click
 from pumice.cli.llama_arguments import LlamaOptions
 from pumice.cli.llama_names import MODELS
 from pumice.cli.vocabulary import GroupedCommand
-from pumice_server.command.environment import arguments_of
+from pumice_server.command.environment import PREFIX, arguments_of, option_of
 
 _FLAGS = {
     "the computation": """
@@ -69,5 +69,13 @@ class ServeCommand(GroupedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         args = [_with_hyphens(argument) for argument in args]
-        args = [*arguments_of(os.environ, args, self.params, OPTIONS.ignored, OPTIONS.refused), *args]
-        return super().parse_args(ctx, OPTIONS.arguments_for(args, self))
+        variables = arguments_of(os.environ, args, self.params, OPTIONS.ignored, OPTIONS.refused)
+        try:
+            return super().parse_args(ctx, OPTIONS.arguments_for([*variables, *args], self))
+        except click.BadParameter as error:
+            names = error.param.opts if error.param else ()
+            sources = [name for name in os.environ if name.startswith(PREFIX) and option_of(name) in names]
+            if sources and any(argument.startswith(option_of(sources[0])) for argument in variables):
+                message = f"{error.message.rstrip('.')} (from {sources[0]})"
+                raise click.BadParameter(message, ctx, error.param) from None
+            raise

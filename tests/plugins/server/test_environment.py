@@ -56,7 +56,7 @@ def test_options_without_effect_are_ignored_with_a_warning(parsed, capsys):
         ("MMPROJ_URL", "x.gguf", "give the file as --mmproj"),
         ("CACHE_PROMPT", "off", "give it with each request"),
         ("OFFLINE", "maybe", "LLAMA_ARG_OFFLINE: expected on or off, not 'maybe'"),
-        ("CTX_SIZE", "many", "'many' is not a valid"),
+        ("CTX_SIZE", "many", r"'many' is not a valid integer \(from LLAMA_ARG_CTX_SIZE\)"),
     ],
 )
 def test_options_that_would_change_answers_are_refused(parsed, variable, value, message):
