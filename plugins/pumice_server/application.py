@@ -203,7 +203,10 @@ def responding(handler: Handler) -> Answering:
     @wraps(handler)
     async def answer(request: Request) -> Response:
         body = () if kind is None else (await read_body(request, kind),)
-        answered = await handler(request, *body)
+        try:
+            answered = await handler(request, *body)
+        except SystemExit as error:  # of a plugin
+            raise RuntimeError(f"SystemExit: {error}") from error
         return answered if isinstance(answered, Response) else json_response(answered)
 
     return answer

@@ -87,7 +87,10 @@ def error_body(problem: Problem, scope: Scope) -> Mapping[str, object]:
     prefix = next((prefix for prefix in formats if scope["path"].startswith(prefix)), None)
     if prefix is not None:
         try:
-            return formats[prefix](problem, scope["state"]["request_id"])
+            body: object = formats[prefix](problem, scope["state"]["request_id"])
+            if not isinstance(body, Mapping):
+                raise TypeError(f"the format of errors below {prefix} returned {body!r:.60}, not a mapping")
+            return body
         except Exception as error:  # of a plugin
             logs.failed(error)
     return openai_error(problem)

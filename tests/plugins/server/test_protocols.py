@@ -1,5 +1,6 @@
 """Protocols of other plugins: the one of the documentation as a user installs it, and clashes."""
 
+import asyncio
 import json
 import os
 import re
@@ -96,11 +97,26 @@ def test_a_protocol_whose_code_fails_is_left_out(monkeypatch, caplog):
     assert caplog.text.count("protocol Two: AttributeError: ") == 1
 
 
-def test_a_format_of_errors_that_fails_is_logged_and_openais_is_sent(caplog):
-    state = SimpleNamespace(error_formats={"/a": lambda problem, request_id: problem.absent})
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (lambda problem, request_id: problem.absent, "AttributeError: 'Problem' object has no attribute 'absent'"),
+        (lambda problem, request_id: None, "TypeError: the format of errors below /a returned None, not a mapping"),
+    ],
+)
+def test_a_format_of_errors_that_fails_is_logged_and_openais_is_sent(caplog, form, message):
+    state = SimpleNamespace(error_formats={"/a": form})
     scope = {"app": SimpleNamespace(state=state), "path": "/a", "state": {"request_id": "1"}}
     assert error_body(problem_of(bad_request("wrong")), scope)["error"]["message"] == "wrong"
-    assert "AttributeError: 'Problem' object has no attribute 'absent'" in caplog.text
+    assert message in caplog.text
+
+
+def test_an_endpoint_does_not_end_the_server():
+    async def leave(request):
+        sys.exit(3)
+
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        asyncio.run(application.responding(leave)(None))
 
 
 def test_a_protocol_that_cannot_be_imported_is_left_out(monkeypatch, caplog):
