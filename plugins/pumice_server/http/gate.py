@@ -42,7 +42,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Za-z:.%]+)\]|([^\s\[\]@/\\?#:]+))(?::[0-9]*)?")
 _LENGTH = re.compile(r"[0-9]{1,20}")  # what is more than that is no HTTP
 Answering = Callable[[Request], Awaitable[Response]]
 
-_FOREIGN = "requests of web pages from other origins are refused; --cors-origin allows an origin"
+_FOREIGN = "requests of web pages from other origins are refused; --cors-origins allows an origin"
 
 
 class Inside:
@@ -70,9 +70,15 @@ class Inside:
         except HTTPException as error:
             await respond(problem_of(error), scope)(scope, receive, send)
             return
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-Id"] = state["request_id"]
+            await send(message)
+
         try:
             async with AsyncExitStack() as state["stack"]:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, send_with_id)
         finally:
             self._rates.end(client, logs.n_tokens())
 

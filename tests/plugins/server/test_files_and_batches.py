@@ -89,6 +89,7 @@ def test_a_batch_is_answered(model, tmp_path):
         right, wrong = answers(client, batch.output_file_id), answers(client, batch.error_file_id)
         assert {id: each["status_code"] for id, each in (right | wrong).items()} == {"a": 200, "b": 400, "c": 200}
         assert right["a"]["body"]["usage"]["completion_tokens"] == 3
+        assert right["a"]["request_id"] != right["c"]["request_id"] != ""
         assert [each.id for each in client.batches.list()] == [made.id]
         assert {each.id for each in client.files.list()} == {file_id, batch.output_file_id, batch.error_file_id}
         assert len(client.files.list(limit=1).data) == 1
