@@ -2,7 +2,8 @@
 
     python tests/make_fixtures/usual.py
 
-A model type has the values of its class and, for each section, the section's own type.
+A model type has the values of its class, for each section the section's own type, and the class of a model that
+continues texts.
 """
 
 import json
@@ -17,6 +18,7 @@ sys.path.insert(0, str(TESTS))
 
 import transformers  # noqa: E402
 from huggingface_hub.errors import StrictDataclassError  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
 from pumice_architectures.conversions import CONVERSIONS, PROJECTORS  # noqa: E402
 
@@ -49,6 +51,8 @@ def add(config: Any, read: set[str], table: dict[str, dict[str, Any]]) -> None:
         for key, value in values.items()
         if isinstance(value, (bool, int, float, str, list, tuple)) and value != "auto" and not key.endswith("_token_id")
     }  # fmt: skip
+    if (name := MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)) in CONVERSIONS:
+        values["class"] = name
     table[config.model_type] = values
     try:
         made = config()

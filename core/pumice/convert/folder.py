@@ -119,6 +119,11 @@ class HFConfig(Mapping[str, Any]):
         """The class name in ``architectures`` of the whole model; empty without one."""
         return _class_of(self._outer) or ""
 
+    @property
+    def text_class(self) -> str:
+        """The class of a text part that names none, by its type; empty without a text part or a known type."""
+        return str(self._usual.get("class", "")) if self._inner else ""
+
     def section(self, name: str, needed_for: str = "") -> HFConfig:
         """Return the values of a section. Raises ConvertError if it is missing."""
         values = self.get(name)

@@ -121,7 +121,7 @@ def open_adapter(
 def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
     """Return the Conversion registered for a folder's model class. Raises ConvertError if none is."""
     registry = registry or load_registry(load_config())
-    conversion = _made(folder, registry.conversions)
+    conversion = _made(folder, registry)
     conversion.known_pre_tokenizers = registry.pre_tokenizers
     return conversion
 
@@ -141,13 +141,17 @@ def _projector_conversion(folder: Folder, registry: Registry | None) -> Conversi
     return _made_by_class(folder, name, conversions, "projectors", "docs/media_types.md lists those that can")
 
 
-def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
+def _made(folder: Folder, registry: Registry) -> Conversion:
     from pumice.convert.folder import CONFIG
 
+    known = registry.conversions
     if not folder.has(CONFIG):
         return _recognised(folder, known)
+    name = folder.model_class
+    if name not in known and name in registry.projector_conversions:
+        name = folder.config.text_class or name
     classes = f"docs/model_classes.md lists the {len(list(known))} classes that can, a plugin can add another"
-    return _made_by_class(folder, folder.model_class, known, "models", classes)
+    return _made_by_class(folder, name, known, "models", classes)
 
 
 def _made_by_class(folder: Folder, name: str, conversions: Names[type[C]], things: str, known: str) -> Conversion:

@@ -391,6 +391,32 @@ def test_sections_of_media_may_leave_out_defaults(tmp_path, name, path, key, exp
     assert value == expected if isinstance(expected, int) else list(value) == expected
 
 
+@pytest.mark.parametrize(
+    ("model", "kind", "expected"),
+    [
+        ("SmolVLM", "llama", "llama"),
+        ("InternVL", "qwen2", "qwen2"),
+        ("Lfm2Vl", "lfm2", "lfm2"),
+        ("LlavaNext", "granite", "granite"),
+    ],
+)
+def test_the_class_of_a_text_part_follows_from_its_type(tmp_path, model, kind, expected):
+    name = f"{model}ForConditionalGeneration"
+    section = {
+        "model_type": kind,
+        "layer_types": ["full_attention"] * 2,
+        "num_hidden_layers": 2,
+        "attention_multiplier": 1.0,
+    }
+    config = {"architectures": [name], "text_config": section}
+    folder = write_checkpoint(tmp_path / "m", config, {}, CASES["qwen2"]["tokenizer"])
+    with open_model(folder, options=ConvertOptions(vocab_only=True)) as file:
+        assert file.metadata["general.architecture"] == expected
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["NobodyForCausalLM"]}))
+    with pytest.raises(ConvertError, match="models of class 'NobodyForCausalLM' cannot be converted"):
+        open_model(folder)
+
+
 def test_null_is_no_default(tmp_path):
     with open_model(changed(tmp_path, "mistral", sliding_window=None)) as file:
         assert "llama.attention.sliding_window" not in file.metadata
