@@ -258,12 +258,14 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Qwen2MoE": ("Qwen2MoeForCausalLM",),
         "Qwen2VL": (
             "Qwen2VLForConditionalGeneration", "Qwen2VLModel", "Qwen2_5_VLForConditionalGeneration",
-            "Qwen2_5OmniModel",
+            "Qwen2_5OmniModel", "Qwen2_5OmniForConditionalGeneration", "Qwen2_5OmniThinkerForConditionalGeneration",
         ),
         "Qwen3": ("Qwen3ForCausalLM", "Qwen3Model", "StepVLForConditionalGeneration"),
         "Qwen3ASR": ("Qwen3ASRForConditionalGeneration",),
         "Qwen3MoE": ("Qwen3MoeForCausalLM",),
-        "Qwen3OmniMoE": ("Qwen3OmniMoeForConditionalGeneration",),
+        "Qwen3OmniMoE": (
+            "Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration",
+        ),
         "Qwen3VL": ("Qwen3VLForConditionalGeneration",),
         "Qwen3VLMoE": ("Qwen3VLMoeForConditionalGeneration",),
         "RND1": ("RND1",),
