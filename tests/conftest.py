@@ -58,7 +58,7 @@ LONGEST = [
     "plugins/server/page/test_page_answers.py",
     "plugins/server/page/test_page.py",
     "plugins/vulkan/test_vulkan_memory.py",
-    "plugins/vulkan/test_persistent_relatives.py",
+    "plugins/vulkan/test_persistent_shapes.py",
     "plugins/cpu/test_quantizers.py",
     "plugins/server/batch/test_batch_command.py",
     "plugins/cpu/test_cpu_experts.py",

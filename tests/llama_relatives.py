@@ -18,9 +18,9 @@ from quantizers import quantize
 class Relative:
     """An architecture with its sizes; ``keys`` are metadata without the architecture's prefix.
 
-    ``four`` is the type of most matrices, ``others`` that of some by the name of their tensor, in the layers where
-    files named _M have more bits, of two the second one; ``biases`` and ``head_norms`` are those of queries, keys and
-    values.
+    ``four`` is the type of most matrices, ``others`` that of some by the name of their tensor, with a layer's number
+    before it, or in the layers where files named _M have more bits, of two the second one; ``biases`` and
+    ``head_norms`` are those of queries, keys and values.
     """
 
     architecture: str
@@ -118,8 +118,9 @@ class Relative:
                 for name in ("post_attention_norm", "post_ffw_norm"):
                     vector(f"{blk}{name}.weight", self.width)
             for name, size in self.matrices().items():
-                other = self.others.get(name, self.four) if self.takes_more(layer) else self.four
-                add(f"{blk}{name}.weight", size, GGMLType.F32 if name == "ffn_gate_inp" else other)
+                usual = self.others.get(name, self.four) if self.takes_more(layer) else self.four
+                type = GGMLType.F32 if name == "ffn_gate_inp" else self.others.get(f"{layer}.{name}", usual)
+                add(f"{blk}{name}.weight", size, type)
                 if self.biases and name in ("attn_q", "attn_k", "attn_v"):
                     vector(f"{blk}{name}.bias", size[0], -0.5, 0.5)
             if self.head_norms:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,18 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
-from gguf_files import byte_tokenizer, tiny_llama, write_gguf
+from gguf_files import tiny_llama
 from llama_relatives import CAPS, GEMMA2, GEMMA3, MIXED, RELATIVES, Relative
 from nightly import variants
 from places import taken
 from pumice.engine import Engine
 from pumice.engine.requests.batches import Part, batch_of
 from pumice.evaluate.speed import settle
-from pumice.gguf import GGMLType, GGUFFile
+from pumice.gguf import GGMLType
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.persistent import PersistentPath, division
-from pumice_vulkan.persistent.families import FAMILIES
 from pumice_vulkan.recorder import Recorder
-from quantizers import quantize
 from reference_models import error
 
 pytestmark = pytest.mark.usefixtures("vulkan_device", "kept_pipelines")
@@ -39,84 +37,35 @@ def any_shape(vulkan_device: None) -> None:
 
 
 IDS = [(7 * i + 3) % 300 for i in range(12)]
-MIX = dict.fromkeys(("output.weight", "blk.1.attn_v.weight", "blk.1.ffn_down.weight"), "Q6_K")
 EVERY_TYPE = {
-    "output.weight": "Q6_K",
-    "blk.0.attn_v.weight": "Q4_K",
-    "blk.1.attn_v.weight": "Q5_K",
-    "blk.1.attn_output.weight": "Q3_K",
-    "blk.0.ffn_down.weight": "Q4_K",
-    "blk.1.ffn_down.weight": "Q8_0",
+    "output": GGMLType.Q6_K,
+    "0.attn_v": GGMLType.Q4_K,
+    "1.attn_v": GGMLType.Q5_K,
+    "1.attn_output": GGMLType.Q3_K,
+    "0.ffn_down": GGMLType.Q4_K,
+    "1.ffn_down": GGMLType.Q8_0,
 }
+EXPERTS = {**MIXED, "0.ffn_down_exps": GGMLType.Q8_0, "1.ffn_down_exps": GGMLType.Q6_K}
+
+MODELS = {
+    "llama": Relative("llama", others=MIXED, ffn=1024),
+    "types": Relative("llama", four=GGMLType.Q4_0, others=EVERY_TYPE, ffn=1024),
+    "qwen2": Relative("qwen2", others=MIXED, width=768, biases=True),
+    "qwen3": Relative("qwen3", others=MIXED, head_norms=True, layers=3, kv_heads=4, vocabulary=517),
+    "gemma": RELATIVES["gemma"],
+    "gemma2": replace(GEMMA2, width=768, keys=CAPS),
+    "gemma3": replace(GEMMA3, keys={**GEMMA3.keys, "attention.sliding_window": 6}),
+    "qwen3moe": Relative("qwen3moe", others=EXPERTS, head_norms=True, experts=8),
+    "granitemoe": RELATIVES["granitemoe"],
+}
+DAILY = ["llama", "types", "qwen2", "gemma2", "qwen3moe", "granitemoe"]
+KERNELS = {"types": "persistent.any_tiny_types", **dict.fromkeys(("qwen3moe", "granitemoe"), "persistent.tiny_experts")}
+"""Those of models that do not have the usual one."""
+USUAL = "persistent.any_tiny"
 
 
-def write_model(path: Path, usual: str = "Q4_K", others: Mapping[str, str] = MIX) -> Path:
-    """A small llama; values and down of the second layer, and the output, have six bits, or as ``others`` says."""
-    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=1024)
-    with GGUFFile.open(source) as file:
-        tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
-        metadata = dict(file.metadata)
-    rng = np.random.default_rng(1)
-    types = {}
-    for name, numbers in tensors.items():
-        if numbers.ndim == 1:
-            tensors[name] = rng.uniform(0.5, 1.5, numbers.shape).astype(np.float32)
-        else:
-            types[name] = GGMLType[others.get(name, usual)]
-            tensors[name] = quantize(numbers, types[name])
-    return write_gguf(path, metadata, tensors, types)
-
-
-def write_experts(path: Path) -> Path:
-    """Qwen 3 with experts, whose matrices have four bits, but for some of six, and of eight."""
-    family, rng = FAMILIES["tiny_experts"], np.random.default_rng(1)
-    query, key, n_ff = family.heads * family.dim, family.kv_heads * family.dim, family.ffn // family.used
-    metadata = {
-        "block_count": family.layers,
-        "context_length": 256,
-        "embedding_length": family.width,
-        "feed_forward_length": n_ff,
-        "attention.head_count": family.heads,
-        "attention.head_count_kv": family.kv_heads,
-        "attention.key_length": family.dim,
-        "attention.value_length": family.dim,
-        "attention.layer_norm_rms_epsilon": 1e-5,
-        "expert_count": family.experts,
-        "expert_used_count": family.used,
-        "expert_feed_forward_length": n_ff,
-    }
-    shapes: dict[str, tuple[int, ...]] = {
-        "attn_q": (query, family.width),
-        "attn_k": (key, family.width),
-        "attn_v": (key, family.width),
-        "attn_output": (family.width, query),
-        "ffn_gate_exps": (family.experts, n_ff, family.width),
-        "ffn_up_exps": (family.experts, n_ff, family.width),
-        "ffn_down_exps": (family.experts, family.width, n_ff),
-        "ffn_gate_inp": (family.experts, family.width),
-    }
-    norms = {"attn_norm": family.width, "ffn_norm": family.width, "attn_q_norm": family.dim, "attn_k_norm": family.dim}
-    tensors = {"output_norm.weight": np.ones(family.width, np.float32)}
-    types = {}
-
-    def add(name: str, size: tuple[int, ...], type: GGMLType) -> None:
-        numbers = (rng.standard_normal(size) * size[-1] ** -0.5).astype(np.float32)
-        if type != GGMLType.F32:
-            types[name] = type
-            numbers = quantize(numbers.reshape(-1, size[-1]), type).reshape(*size[:-1], -1)
-        tensors[name] = numbers
-
-    add("token_embd.weight", (family.vocabulary, family.width), GGMLType.F32)
-    add("output.weight", (family.vocabulary, family.width), GGMLType.Q6_K)
-    for layer in range(family.layers):
-        for name, n in norms.items():
-            tensors[f"blk.{layer}.{name}.weight"] = rng.uniform(0.5, 1.5, n).astype(np.float32)
-        for name, size in shapes.items():
-            others = {(0, "ffn_down_exps"): "Q8_0", (1, "ffn_down_exps"): "Q6_K", (1, "attn_v"): "Q6_K"}
-            type = "F32" if name == "ffn_gate_inp" else others.get((layer, name), "Q4_K")
-            add(f"blk.{layer}.{name}.weight", size, GGMLType[type])
-    keys = {"general.architecture": "qwen3moe", **byte_tokenizer(family.vocabulary)}
-    return write_gguf(path, keys | {f"qwen3moe.{key}": value for key, value in metadata.items()}, tensors, types)
+def write_model(path: Path, name: str = "llama") -> Path:
+    return MODELS[name].write(path)
 
 
 NOTED: list[list[Any]] = []
@@ -155,35 +104,28 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return answers
 
 
-MODELS = {
-    "llama": Relative("llama", others=MIXED, ffn=1024),
-    "qwen2": Relative("qwen2", others=MIXED, width=768, biases=True),
-    "qwen3": Relative("qwen3", others=MIXED, head_norms=True, layers=3, kv_heads=4, vocabulary=517),
-    "gemma": RELATIVES["gemma"],
-    "gemma2": replace(GEMMA2, width=768, keys=CAPS),
-    "gemma3": replace(GEMMA3, keys={**GEMMA3.keys, "attention.sliding_window": 6}),
-}
-
-
-def check_logits(path: Path) -> None:
-    """Compare the logits of tokens in one dispatch with NumPy's."""
+@pytest.mark.usefixtures("any_shape")
+@pytest.mark.parametrize(
+    "name", variants(list(MODELS), ["llama", "types", "qwen2", "gemma2", "qwen3moe", "granitemoe"])
+)
+def test_logits(tmp_path: Path, used: list[str], name: str) -> None:
+    """Sizes of any model: biases, norms, GELU, soft caps, windows, chunks of few lanes, experts; a shader by types."""
+    path = write_model(tmp_path / "model.gguf", name)
     with pumice.load(path, backend="numpy", n_ctx=256) as model:
         expected = model.logits(IDS)
     assert error(logits(path, "always"), expected) < 1e-3
+    assert used == [KERNELS.get(name, USUAL)] * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
-@pytest.mark.parametrize("name", variants(list(MODELS), ["llama", "qwen2", "gemma2"]))
-def test_logits(tmp_path: Path, used: list[str], name: str) -> None:
-    """One shader computes models of any size: biases, norms, GELU, soft caps, windows, chunks of few lanes."""
-    check_logits(MODELS[name].write(tmp_path / "model.gguf"))
-    assert used == ["persistent.any_tiny"] * len(IDS)
-
-
-@pytest.mark.usefixtures("any_shape")
-def test_every_type(tmp_path: Path, used: list[str]) -> None:
-    check_logits(write_model(tmp_path / "model.gguf", "Q4_0", EVERY_TYPE))
-    assert used == ["persistent.any_tiny_types"] * len(IDS)
+def test_experts_that_the_device_reads_in_host_memory(tmp_path: Path, used: list[str]) -> None:
+    """Logits equal those from device memory bit by bit."""
+    path = write_model(tmp_path / "model.gguf", "granitemoe")
+    expected = logits(path, "always")
+    with load(path, "always", n_batch=1, n_cpu_moe=-1, moe_in_place="on") as model:
+        assert any(device.parts["experts"] for device in model.facts.devices if device.name == "cpu")
+        np.testing.assert_array_equal(model.logits(IDS), expected)
+    assert used == [KERNELS["granitemoe"]] * 2 * len(IDS)
 
 
 @pytest.mark.usefixtures("any_shape")
@@ -196,21 +138,14 @@ def test_the_best_logit_is_found_beside_them(tmp_path: Path, used: list[str]) ->
             return list(model.generate(IDS, max_tokens=8, temperature=0, ignore_eos=True, speculate="off").tokens)
 
     assert tokens("always") == tokens("never")
-    assert "persistent.any_tiny" in used
-
-
-@pytest.mark.usefixtures("any_shape")
-def test_experts(tmp_path: Path, used: list[str]) -> None:
-    """Qwen 3 with experts: router, choice, products of the chosen experts, norms of queries and keys."""
-    check_logits(write_experts(tmp_path / "model.gguf"))
-    assert used == ["persistent.tiny_experts"] * len(IDS)
+    assert USUAL in used
 
 
 @pytest.mark.usefixtures("any_shape")
 @pytest.mark.parametrize("name", variants(["llama", "gemma2"], ["llama"]))
 def test_attention_to_many_positions(tmp_path: Path, used: list[str], name: str) -> None:
     """Heads that read the same keys together, in more than one round of positions; dispatches filled the cache."""
-    path = MODELS[name].write(tmp_path / "model.gguf")
+    path = write_model(tmp_path / "model.gguf", name)
     prompt = [(7 * i + 3) % 300 for i in range(134)]
 
     def tokens(model: Any) -> list[int]:
@@ -220,7 +155,7 @@ def test_attention_to_many_positions(tmp_path: Path, used: list[str], name: str)
         expected = tokens(model)
     with load(path, "always") as model:
         assert tokens(model) == expected
-    assert used == ["persistent.any_tiny"] * 3
+    assert used == [USUAL] * 3
 
 
 @pytest.mark.usefixtures("any_shape")

@@ -1,25 +1,20 @@
-"""Tokens of llama's relatives in one dispatch: the shape that each has, and experts beside NumPy."""
+"""Tokens of llama's relatives in one dispatch: the shape that each has on a large GPU."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tools.paper_device import PaperDevice
 
-import pumice
 from llama_relatives import PUBLISHED, RELATIVES, Relative
 from pumice.gguf import GGMLType
-from pumice_vulkan.device import DeviceDescription, list_devices
-from pumice_vulkan.persistent import PersistentPath, find_decoder
+from pumice_vulkan.device import DeviceDescription
+from pumice_vulkan.persistent import find_decoder
 from pumice_vulkan.persistent.shape import shapes
 from pumice_vulkan.profiles import PROFILES
 from pumice_vulkan.shaders import shader
-from reference_models import error
 from tools import gpu_profiles
-
-IDS = [(7 * i + 3) % 300 for i in range(12)]
 
 
 def described() -> DeviceDescription:
@@ -57,58 +52,14 @@ def test_relatives_have_a_shape(tmp_path: Path, model: Relative, kernel: str) ->
     ("name", "changes"),
     [
         ("llama", {"four": GGMLType.Q4_1}),  # a type that the shader lacks
-        ("granitemoe", {"used": 8, "expert_ffn": 4096, "width": 2048}),  # more gated rows than a subgroup requests
+        ("granitemoe", {"used": 8, "expert_ffn": 2304}),  # more gated rows than a subgroup requests
         ("granitemoe", {"used": 5, "expert_ffn": 1024, "width": 1536}),  # its rows would be of two experts
         ("llama", {"ffn": 18944}),  # more chunks of a row than subgroups
         ("llama", {"dim": 512}),  # more values of a head than a subgroup has room for
     ],
 )
 def test_other_models_have_none(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
-    path = replace(RELATIVES[name], **changes).write(tmp_path / "model.gguf")
+    path = replace(RELATIVES[name], **changes).write(tmp_path / "model.gguf", most_rows=8)
     with gpu_profiles.captured(path) as (segment, _, limits), PaperDevice(described()) as device:
         decoder = find_decoder(segment)
         assert decoder is None or not list(shapes(decoder, limits, device))
-
-
-@pytest.fixture
-def used(vulkan_device: None, kept_pipelines: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernel of each token that was one dispatch."""
-    if not list_devices()[0].software:
-        pytest.skip("compiled for tests with the shape of a software device")
-    kernels: list[str] = []
-    works = PersistentPath.works
-
-    def noted(path: PersistentPath, rows: int = 1) -> bool:
-        kernels.extend([path._working[rows].kernel] if works(path, rows) else [])
-        return works(path, rows)
-
-    monkeypatch.setattr(PersistentPath, "works", noted)
-    return kernels
-
-
-def load(path: Path, **options: Any) -> Any:
-    section = {"persistent": "always", "activations": "int8", "driver": "native", "rows_in_one_dispatch": 1}
-    return pumice.load(path, backend="vulkan", n_ctx=256, n_batch=1, config={"vulkan": section}, **options)
-
-
-def test_tokens(tmp_path: Path, used: list[str]) -> None:
-    """Logits are those of NumPy, as far as int8 activations allow, and each token is one dispatch."""
-    path = RELATIVES["granitemoe"].write(tmp_path / "model.gguf")
-    with pumice.load(path, backend="numpy", n_ctx=256) as model:
-        expected = model.logits(IDS)
-    with load(path) as model:
-        assert error(model.logits(IDS), expected) < 1e-3
-    assert len(used) >= len(IDS)
-    assert set(used) == {"persistent.tiny_experts"}
-
-
-def test_experts_that_the_device_reads_in_host_memory(tmp_path: Path, used: list[str]) -> None:
-    """Logits equal those from device memory bit by bit."""
-    path = RELATIVES["granitemoe"].write(tmp_path / "model.gguf")
-    with load(path) as model:
-        expected = model.logits(IDS)
-    with load(path, n_cpu_moe=-1, moe_in_place="on") as model:
-        assert any(device.parts["experts"] for device in model.facts.devices if device.name == "cpu")
-        np.testing.assert_array_equal(model.logits(IDS), expected)
-    assert set(used) == {"persistent.tiny_experts"}
-    assert len(used) >= 2 * len(IDS)
