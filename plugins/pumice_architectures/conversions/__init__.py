@@ -88,7 +88,8 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "EmbeddingGemma": ("Gemma3TextModel",),
         "Gemma3n": ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"),
         "Gemma4": (
-            "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration",
+            "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForCausalLM",
+            "Gemma4UnifiedForConditionalGeneration",
         ),
         "Gemma4Assistant": ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
     },
@@ -115,7 +116,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "GPTNeoX": ("GPTNeoXForCausalLM",),
         "Jais": ("JAISLMHeadModel",),
         "Jais2": ("Jais2ForCausalLM",),
-        "MPT": ("MPTForCausalLM",),
+        "MPT": ("MPTForCausalLM", "MptForCausalLM"),
         "OPT": ("OPTForCausalLM",),
         "Persimmon": ("PersimmonForCausalLM",),
         "RuGPT3XL": ("RuGPT3XLForCausalLM",),
