@@ -141,6 +141,8 @@ def test_a_sampler_of_a_disabled_plugin(path):
         ({"__init__": fail}, "RuntimeError: two lines"),
         ({"_encode": fail}, "_encode: RuntimeError: two lines"),
         ({"_encode": lambda *_: None}, "_encode: TypeError: 'NoneType' object is not iterable"),
+        ({"_encode": lambda *_: [1.5]}, "_encode: TypeError: 'float' object cannot be interpreted as an integer"),
+        ({"_encode": lambda *_: [1, -1]}, "_encode: ValueError: returned -1, which is no token of 300"),
         ({"_decode": fail}, "_decode: RuntimeError: two lines"),
         ({"_decode": lambda *_: "text"}, "_decode: TypeError: expected bytes, not 'text'"),
     ],
