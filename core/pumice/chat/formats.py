@@ -46,7 +46,11 @@ class ChatFormat:
 
     def problem(self) -> str:
         """Return what is wrong with the format in one line; empty if it is valid."""
-        if not all(self.reasoning):
+        for name in ("marks", "calls", "variants", "heads", "silent"):
+            texts: object = getattr(self, name)
+            if not isinstance(texts, tuple) or not all(isinstance(text, str) and text for text in texts):
+                return f"{name}: expected a tuple of texts, such as ('<call>',), not {texts!r:.100}"
+        if len(self.reasoning) != 2 or not all(self.reasoning):
             return "reasoning: give both a start mark and an end mark"
         return next((problem for pattern in self.patterns if (problem := pattern.problem())), "")
 

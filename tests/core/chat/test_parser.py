@@ -130,6 +130,9 @@ def test_calls_that_are_none_are_read_in_linear_time(format, begin, unit):
     [
         (ChatFormat(reasoning=("<a>", "")), "both a start mark and an end mark"),
         (ChatFormat(calls=("<call>",)), "needs a field for a call"),
+        (ChatFormat(marks="<call>"), "marks: expected a tuple of texts"),
+        (ChatFormat(marks=("",)), "marks: expected a tuple of texts"),
+        (ChatFormat(reasoning=("<think>",)), "give both a start mark and an end mark"),
         (ChatFormat(calls=("<call>{name}{params}</call>",)), "the argument's pattern"),
         (ChatFormat(calls=("<call>{name}{params}</call>",), param="{key}: {value}"), "begin with a mark"),
     ],
