@@ -139,7 +139,7 @@ class ModelLoading:
         if served_model not in self.served_models:
             raise no_model(served_model.name, [other.name for other in self.served_models])
         if seconds := served_model.wait_seconds:
-            raise HTTPException(503, f"{served_model.error}; the next attempt is in {seconds:.0f} s")
+            raise HTTPException(503, f"{served_model.error} (the next attempt is in {seconds:.0f} s)")
 
     def _arrange(self) -> None:
         """Begin the next load that has room, in the order of the first requests, or evict a model for it.
