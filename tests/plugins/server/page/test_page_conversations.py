@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from browser_page import answer, expect, hold, needs_browser, opened, profile, say, start_new
+from browser_page import answer, expect, hold, needs_browser, opened, profile, run_command, say, start_new
 from scripted_server import scripted
 from waiting import PATIENCE, wait_until
 
@@ -115,9 +115,7 @@ def test_search_and_commands(page):
     expect(used.get_by_role("img")).to_be_visible()
     expect(used.get_by_text("of 8,192 tokens")).to_be_hidden()
     page.set_viewport_size(wide)
-    page.keyboard.press("Control+k")
-    page.get_by_label("Command or conversation").fill("pumice-1b")
-    page.keyboard.press("Enter")
+    run_command(page, "pumice-1b")
     expect(page.get_by_label("Model", exact=True)).to_have_value("pumice-1b")
 
 
@@ -134,9 +132,7 @@ def test_conversations_as_files(browser, page, chats, tmp_path):
         saved.append(tmp_path / f"{len(saved)}.json")
         download.value.save_as(saved[-1])
     with page.expect_download() as download:
-        page.keyboard.press("Control+k")
-        page.get_by_label("Command or conversation").fill("as Markdown")
-        page.keyboard.press("Enter")
+        run_command(page, "as Markdown")
     assert download.value.suggested_filename == "first words.md"
     text = Path(download.value.path()).read_text()
     assert text.startswith("# first words\n\n## You\n\nfirst words\n\n## Answer\n\nYou said: first words")
@@ -162,13 +158,8 @@ def wrong_conversations(file: dict[str, Any]) -> Iterator[dict[str, Any]]:
     (right,) = file["conversations"]
     first = right["messages"][0]
     yield {"messages": []}
-    for change in (
-        {"parent": first["id"]},
-        {"parent": "nobody"},
-        {"toolCalls": 5},
-        {"id": [first["id"]]},
-        {"figures": 1},
-    ):
+    parents = {"parent": first["id"]}, {"parent": "nobody"}
+    for change in (*parents, {"toolCalls": 5}, {"id": [first["id"]]}, {"figures": 1}):
         yield {**right, "messages": [{**first, **change}, *right["messages"][1:]]}
     yield {**right, "messages": [*right["messages"], first]}
     yield {**right, "conversation": {**right["conversation"], "options": {"tools": 5}}}
