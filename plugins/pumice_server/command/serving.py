@@ -39,6 +39,7 @@ from pumice_server.models.served_models import Models
 from pumice_server.settings import Settings
 
 _LAST_SECONDS = 1.0  # end of the drain time, in which streams send their error
+_CANCELLED = "asyncio.exceptions.CancelledError"  # last line of the traceback of a cancelled task
 
 logger = logging.getLogger("pumice")
 
@@ -165,9 +166,11 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
 def _is_wanted(record: logging.LogRecord) -> bool:
     """Return False for the traceback of a request that uvicorn cancelled at the end of the drain time.
 
-    Also for its warning of a malformed request, of which ``Protocol`` writes one with the client's address.
+    Also for that of the lifespan, which a second signal cancels (Starlette passes it on as a text), and for the warning
+    of a malformed request, of which ``Protocol`` writes one with the client's address.
     """
-    return record.msg != MALFORMED and not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
+    cancelled = record.exc_info and record.exc_info[0] is asyncio.CancelledError
+    return not (cancelled or record.msg == MALFORMED or str(record.msg).rstrip().endswith(_CANCELLED))
 
 
 @contextlib.asynccontextmanager

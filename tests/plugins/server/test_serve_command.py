@@ -92,6 +92,7 @@ def test_a_second_signal_stops_the_server_at_once():
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0  # running requests would have 30 seconds
+        assert "CancelledError" not in process.stderr.read()
 
 
 @pytest.mark.parametrize(
