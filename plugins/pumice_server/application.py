@@ -207,6 +207,8 @@ def responding(handler: Handler) -> Answering:
             answered = await handler(request, *body)
         except SystemExit as error:  # of a plugin
             raise RuntimeError(f"SystemExit: {error}") from error
+        if answered is None and type(None) not in (kinds := answers_of(handler)[0], *get_args(kinds)):
+            raise TypeError(f"{handler.__qualname__} returned None")
         return answered if isinstance(answered, Response) else json_response(answered)
 
     return answer

@@ -111,12 +111,17 @@ def test_a_format_of_errors_that_fails_is_logged_and_openais_is_sent(caplog, for
     assert message in caplog.text
 
 
-def test_an_endpoint_does_not_end_the_server():
+def test_an_endpoint_that_exits_or_returns_nothing_fails_alone():
     async def leave(request):
         sys.exit(3)
 
+    async def forget(request) -> dict[str, int]:
+        pass
+
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
         asyncio.run(application.responding(leave)(None))
+    with pytest.raises(TypeError, match="forget returned None"):
+        asyncio.run(application.responding(forget)(None))
 
 
 def test_a_protocol_that_cannot_be_imported_is_left_out(monkeypatch, caplog):
