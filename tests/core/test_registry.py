@@ -294,3 +294,11 @@ def test_a_clash_stops_only_who_uses_the_name(site, run):
 def test_bundled_plugins_are_the_entry_points_of_the_distribution():
     points = importlib.metadata.distribution("pumice").entry_points.select(group="pumice")
     assert sorted(BUNDLED) == sorted(point.name for point in points)
+
+
+def test_a_broken_chat_format_is_left_out(site, caplog):
+    hook = "@hookimpl\ndef pumice_register_chat_formats(register):\n    register('mine', 'failing:absent')"
+    install(site, "failing", f"from pumice.plugin import hookimpl\n{hook}\n")
+    formats = Registry(Plugins()).chat_formats.working()
+    assert ("harmony" in formats, "mine" in formats) == (True, False)
+    assert "chat-format 'mine' (plugin failing): failing:absent: " in caplog.text

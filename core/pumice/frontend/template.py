@@ -120,7 +120,7 @@ class Template:
         from pumice.chat import Chat
 
         engine, template = self._engine, self._engine.config.chat_template or None
-        formats, n_ctx = engine.registry.chat_formats, engine.facts.n_ctx
+        formats, n_ctx = engine.registry.chat_formats.working(), engine.facts.n_ctx
         return Chat(engine.file.metadata, engine.tokenizer(), formats, template, checker=engine.checker, n_ctx=n_ctx)
 
 

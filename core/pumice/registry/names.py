@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ from pumice.lazy import resolve
 from pumice.registry.kinds import Kind
 from pumice.registry.quiet import quiet_stdout
 from pumice.wording import unknown_name
+
+logger = logging.getLogger("pumice")
 
 T = TypeVar("T")
 
@@ -93,6 +96,21 @@ class Names(Mapping[str, T]):
     def without_conflicts(self, names: Iterable[str]) -> dict[str, T]:
         """Return those of ``names`` that exactly one plugin registers."""
         return {name: self[name] for name in names if name in self and not self.conflict(name)}
+
+    def working(self) -> dict[str, T]:
+        """Return all that can be imported and keep the contract; the rest is left out, with a warning.
+
+        Raises PluginError if several plugins claim a name.
+        """
+        things = {}
+        for name in self:
+            try:
+                things[name] = self[name]
+            except PluginError as error:
+                if self.conflict(name):
+                    raise
+                logger.warning("%s; it is left out", error)
+        return things
 
     def unknown(self, name: str) -> str:
         """Return one line about an unknown name."""
