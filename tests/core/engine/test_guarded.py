@@ -8,8 +8,9 @@ import pytest
 
 import pumice
 from installed_plugins import passed
+from pumice.engine.media.encoders import checked_parts
 from pumice.plugin import Selector
-from pumice.plugin.unstable import Pending
+from pumice.plugin.unstable import ImagePiece, Pending
 from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
@@ -125,6 +126,12 @@ def test_a_sampler(path, methods, error):
     ):
         model.generate([1], max_tokens=3)
     assert str(caught.value) == f"sampler buggy.{error}"
+
+
+@pytest.mark.parametrize("parts", [[], ["text"], [3], [ImagePiece({"patches": [1.0]})], [ImagePiece({})]])
+def test_parts_of_an_image(parts):
+    with pytest.raises(TypeError, match=r"at least one ImagePiece|no array as its input patches"):
+        checked_parts(lambda pixels: parts)(np.zeros((1, 1, 3), np.uint8))
 
 
 def test_a_sampler_of_a_disabled_plugin(path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from pumice.architecture import HParams, MediaKind
 from pumice.errors import ConfigError, ModelError, PumiceError
@@ -16,7 +19,7 @@ from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.guard import guard, guarded
 from pumice.hub.projectors import find_projector
-from pumice.media_encoder import ImageEncoder, MediaEncoder, MediaStage
+from pumice.media_encoder import ImageEncoder, ImagePiece, JoinedPieces, MediaEncoder, MediaStage, Pixels
 from pumice.registry import Registry
 
 IMAGE: Final = "image"
@@ -30,6 +33,8 @@ _VOICES = "_spkenc"  # end of the types of encoders of voices, which a speech mo
 
 _ENCODERS_OF_PARTS = {("qwen2.5o", "vision"): "qwen2.5vl_merger"}
 """Projector types of files with two encoders, of which one part has an encoder of another type."""
+ImageParts: TypeAlias = Sequence[str | ImagePiece | JoinedPieces]
+
 logger = logging.getLogger("pumice")
 
 
@@ -201,5 +206,24 @@ def _encoder(file: GGUFFile, registry: Registry, kind: MediaKind, options: Mappi
     if isinstance(encoder, ImageEncoder) and not encoder.bounds_tokens and any(options.values()):
         names = " and ".join(option for option, value in options.items() if value)
         logger.warning("%s: %s has no effect: %s encodes images of fixed sizes", file.path, names, name)
+    if isinstance(encoder, ImageEncoder):
+        encoder.prepare = checked_parts(encoder.prepare)  # type: ignore[method-assign, assignment]
     guard(encoder, where, ["prepare", "build", *(["count_rows"] if kind == AUDIO else ["plan_video", "prepare_video"])])
     return encoder
+
+
+def checked_parts(prepare: Callable[[Pixels], ImageParts]) -> Callable[[Pixels], ImageParts]:
+    """Return a ``prepare`` that raises TypeError unless there are texts and at least one piece with its patches."""
+
+    @functools.wraps(prepare)
+    def checked(pixels: Pixels) -> ImageParts:
+        parts = list(prepare(pixels))
+        pieces = [part for part in parts if not isinstance(part, str)]
+        if not pieces or not all(isinstance(piece, (ImagePiece, JoinedPieces)) for piece in pieces):
+            raise TypeError(f"expected texts and at least one ImagePiece, not {parts!r:.100}")
+        for piece in pieces:
+            if isinstance(piece, ImagePiece) and not isinstance(piece.inputs.get("patches"), np.ndarray):
+                raise TypeError("a piece has no array as its input patches")
+        return parts
+
+    return checked
