@@ -22,6 +22,10 @@ def fail(*arguments: object, **options: object) -> None:
     raise RuntimeError("two\nlines")
 
 
+def lose_device(self: object) -> None:
+    raise pumice.BackendError("the device is lost")
+
+
 def backend(**methods: object) -> type:
     return type("Faulty", (NumpyBackend,), methods)
 
@@ -91,10 +95,14 @@ def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
     assert "RuntimeError: two lines; continuing without it" in caplog.text
 
 
-@pytest.mark.parametrize("broken", [program(close=fail), backend(close=fail)])
-def test_an_error_of_closing_is_logged(path, caplog, broken):
-    pumice.load(path, backend="faulty", plugins=[passed("backends", "buggy", faulty=broken)]).close()
-    assert re.search(r"backend 'faulty' .plugin buggy.: \w+: RuntimeError: two lines", caplog.text)
+@pytest.mark.parametrize("kind", [program, backend])
+@pytest.mark.parametrize(
+    ("close", "message"),
+    [(fail, r"backend 'faulty' .plugin buggy.: \w+: RuntimeError: two lines"), (lose_device, "the device is lost")],
+)
+def test_an_error_of_closing_is_logged(path, caplog, kind, close, message):
+    pumice.load(path, backend="faulty", plugins=[passed("backends", "buggy", faulty=kind(close=close))]).close()
+    assert re.search(message, caplog.text)
 
 
 @pytest.mark.parametrize("method", ["__init__", "build", "tensors"])

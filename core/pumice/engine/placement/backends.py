@@ -132,7 +132,7 @@ class OpeningBackends:
             for _, backend in self.line:
                 try:
                     backend.close()
-                except PluginError as error:
+                except PumiceError as error:
                     logger.warning("%s", error)
         self._closed = True
 

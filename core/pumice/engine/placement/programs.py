@@ -18,7 +18,7 @@ import numpy as np
 from pumice.backend import CacheForm, KernelTime, Program
 from pumice.backend.pick import Ahead, Ask
 from pumice.backend.step import Batch, Pending, Step
-from pumice.errors import PluginError
+from pumice.errors import PluginError, PumiceError
 from pumice.graph import Segment, Tensor, concrete
 from pumice.guard import UNEXPECTED, raise_named
 
@@ -81,7 +81,7 @@ class SegmentProgram:
         """Close the program; an error is logged, so that the others are closed, too."""
         try:
             self.call(self.program.close)
-        except PluginError as error:
+        except PumiceError as error:
             logger.warning("%s", error)
 
     @property
