@@ -213,7 +213,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ("backend: mien", "backend: unknown backend 'mien'; did you mean 'mine'?"),
         ("plugins: {prefer: {backend: {}}}", "plugins.prefer.backend: unknown key 'backend'; did you mean 'backends'?"),
         ("plugins: {prefer: {backends: {mine: third}}}", "plugins.prefer.backends.mine: unknown plugin 'third'"),
-        ("plugins: {prefer: {backends: {mine: cpu}}}", "plugins.prefer.backends.mine: plugin 'cpu' registers no ba"),
+        ("plugins: {prefer: {backends: {mine: cpu}}}", "plugins.prefer.backends.mine: plugin 'cpu' registers"),
         ("sampelrs: {}", "unknown key 'sampelrs'; did you mean 'samplers'?"),
         ("mien: {}", "unknown key 'mien'; did you mean 'mine'?"),
         (

@@ -99,7 +99,7 @@ def test_requests_of_one_batch_have_scales_of_their_own(tmp_path, deep):
         ({"direction.7": 64}, {}, {}, "changes layer 7, which this model does not have"),
         ({"direction.1": 64}, {}, {"layers": [2, 3]}, "directions exist for layers 1 to 1, but not for 2 to 3"),
         ({"direction.1": 64}, {"general.architecture": "llama"}, {}, "neither a LoRA adapter nor a control vector"),
-        ({"direction.1": 64}, {"general.architecture": "llama"}, {"layers": [1, 2]}, "only to control vectors"),
+        ({"direction.1": 64}, {"general.architecture": "llama"}, {"layers": [1, 2]}, "applies only to control vectors"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, tensors, metadata, options, message):

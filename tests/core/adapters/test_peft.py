@@ -89,7 +89,7 @@ def pair(n, rank):
     [
         ({"peft_type": "IA3"}, {}, "peft_type is 'IA3'; only LORA is supported"),
         ({"use_dora": True}, {}, "DoRA is not supported"),
-        ({}, {"base_model.model.lm_head.weight": np.ones((4, 4), np.float32)}, "replaces a whole tensor; only LoRA"),
+        ({}, {"base_model.model.lm_head.weight": np.ones((4, 4), np.float32)}, "a whole tensor; only LoRA pairs"),
         ({}, {"base_model.model.x.lora_A.weight": np.ones((4, 4), np.float32)}, "'x' lacks one matrix of its pair"),
         ({"lora_alpha": "much"}, {}, "is not understood, perhaps since 'lora_alpha' is 'much'"),
         ({}, pair(32, 3), r"'.*q_proj': shapes \[4, 32\] and \[32, 3\] do not match"),

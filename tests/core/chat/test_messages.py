@@ -54,7 +54,7 @@ def test_contents_and_arguments_are_made_one():
         ([{"role": "user", "content": 0}], r"messages\[0\].content: expected text or a list of parts, not 0"),
         ([{"role": "user", "content": np.zeros(2)}], r"messages\[0\].content: expected text or a list of parts"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text or a list"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\]: no image, sound or video is supp"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "no image, sound or video is supported"),
         ([{"role": "user", "content": [{"type": "file"}]}], r"content\[0\].type: expected 'text'"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text: expected text"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": 3}}]}], r"tool_calls\[0\].function.name"),

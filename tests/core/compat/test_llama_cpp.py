@@ -193,7 +193,7 @@ def test_options_that_change_nothing_are_taken(llm, path):
     ("call", "kind", "message"),
     [
         (lambda llm: llm(PROMPT * 300), ValueError, r"Requested tokens \(\d+\) exceed context window of 512"),
-        (lambda llm: (llm.reset(), llm.eval(range(600))), ValueError, r"Requested tokens \(600\) exceed context win"),
+        (lambda llm: (llm.reset(), llm.eval(range(600))), ValueError, r"tokens \(600\) exceed context window of 512"),
         (lambda llm: llm(PROMPT, temprature=1), TypeError, "unexpected keyword argument 'temprature'; did you mean"),
         (lambda llm: llm(PROMPT, stop=[""]), ValueError, "stop: a text is empty"),
         (lambda llm: llm(PROMPT, temperature="hot"), ValueError, "temperature must be a number"),

@@ -68,7 +68,7 @@ def test_numbers_beyond_float16_are_not_lost(folder):
     tensors = {name: weights(name, shape) for name, shape in CASE["shapes"].items()}
     tensors["model.layers.1.mlp.up_proj.weight"][3, 3] = 1e6
     write_safetensors(folder / "model.safetensors", tensors)
-    with pytest.raises(ConvertError, match=r"'blk\.1\.ffn_up\.weight' has values too large for F16; choose --type"):
+    with pytest.raises(ConvertError, match=r"1\.ffn_up\.weight' has values too large for F16; choose --type bf16"):
         run(folder, "--type", "f16")
     assert not list(folder.glob("*.gguf"))
     assert run(folder).exit_code == 0
@@ -551,7 +551,7 @@ def test_floats_of_eight_bits(name, values):
         (b'{"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}', "unknown type 'F4'; only F64"),
         (b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', r"4 bytes do not fit F32 \[2\]"),
         (b'{"x": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}', r"do not fit F32 \[-1\]"),
-        (b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}', "ends after the end of the file; is the"),
+        (b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}', "end of the file; is the file complete"),
         (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "ends after the end of the file"),
         (b'{"x": {"dtype": "F32", "shape": ["a"], "data_offsets": [0, 4]}}', "its entry lacks"),
         (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}', "its entry lacks"),
@@ -593,7 +593,7 @@ def test_tokens_without_a_row_are_named(tmp_path, caplog):
     with open_model(folder) as file:
         assert len(file.metadata["tokenizer.ggml.tokens"]) == 424
     assert (
-        "1 tokens of the tokenizer are left out, since the model has only 424; the first is 424, '<mine>" in caplog.text
+        "tokens of the tokenizer are left out, since the model has only 424; the first is 424, '<mine>'" in caplog.text
     )
 
 

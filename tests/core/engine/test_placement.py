@@ -185,7 +185,7 @@ def test_tensor_split_says_the_shares_of_devices(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("exps", "REGEX=DEVICE"), ("exps=somewhere", "REGEX=DEVICE"), ("(=CPU", "not a regular")]
+    ("text", "message"), [("exps", "REGEX=DEVICE"), ("exps=somewhere", "REGEX=DEVICE"), ("(=CPU", "regular expression")]
 )
 def test_wrong_overrides_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

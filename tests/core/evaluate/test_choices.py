@@ -167,5 +167,5 @@ def test_wrong_options(tmp_path):
     assert "--hellaswag and --winogrande are different kinds of tasks; give one" in several
     for option in ("--tasks", "--hellaswag-tasks"):
         missing = said(option, 5, "-f", path).stderr
-        assert "--tasks needs the kind of the tasks in --file: --hellaswag, --winogrande or --mul" in missing
+        assert "needs the kind of the tasks in --file: --hellaswag, --winogrande or --multiple-choice" in missing
     assert str(said("--hellaswag", "-f", path).exception) == f"{path}: has 1 line, but a HellaSwag task has 6"

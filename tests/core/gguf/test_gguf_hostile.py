@@ -68,7 +68,7 @@ CASES = {
         raw.gguf([raw.entry("general.alignment", raw.U32, bytes(4))]),
         "metadata key 'general.alignment': 0 is not a power of two",
     ),
-    "alignment 24": (raw.gguf([raw.entry("general.alignment", raw.U32, pack("<I", 24))]), "24 is not a power"),
+    "alignment 24": (raw.gguf([raw.entry("general.alignment", raw.U32, pack("<I", 24))]), "24 is not a power of two"),
     "alignment type": (raw.gguf([raw.entry("general.alignment", raw.STRING, raw.string("32"))]), "'32' is not a power"),
     "alignment beyond file": (
         raw.gguf([raw.entry("general.alignment", raw.U64, pack("<Q", HUGE))], [raw.tensor("t", [1])], FLOAT),
@@ -85,7 +85,7 @@ CASES = {
     "size overflow": (tensors(raw.tensor("t", [2**32, 2**32, 2**32])), "; is the file complete?"),
     "size wraps to zero": (tensors(raw.tensor("t", [2**62, 4])), "more than the file"),
     "tensor type": (tensors(raw.tensor("t", [32], type=4)), "tensor 't': unknown tensor type 4"),
-    "part of a block": (tensors(raw.tensor("t", [33], GGMLType.Q4_0)), "row of 33 is not a whole number of Q4_0 block"),
+    "part of a block": (tensors(raw.tensor("t", [33], GGMLType.Q4_0)), "33 is not a whole number of Q4_0 blocks of 32"),
     "offset unaligned": (tensors(raw.tensor("t", [1], offset=4)), "offset 4 is not a multiple of the alignment"),
     "offset beyond file": (tensors(raw.tensor("t", [1], offset=2**64 - 32)), "exceed the file's"),
     "data cut short": (tensors(raw.tensor("t", [64]), data=bytes(255)), "is the file complete?"),

@@ -48,7 +48,7 @@ BEYOND = {
     "a text": ({"json_schema": {"const": "a" * 9000}}, "json_schema: const: 9000 characters are too many; at most"),
     "a pattern": ({"json_schema": {"pattern": "a" * 9000}}, "pattern: 9000 characters of a regular expression"),
     "a pattern's repetitions": ({"json_schema": {"pattern": "a{1,3000000000}"}}, "pattern: 3000000000 repetitions"),
-    "a pattern of names": ({"json_schema": {"patternProperties": {"(" * 65: {}}}}, "more than 64 levels of parenth"),
+    "a pattern of names": ({"json_schema": {"patternProperties": {"(" * 65: {}}}}, "64 levels of parentheses"),
     "a length": ({"json_schema": {"maxLength": 10**10}}, "json_schema: maxLength: 10000000000 is out of range"),
     "a number of items": ({"json_schema": {"minItems": -1}}, "json_schema: minItems: -1 is out of range"),
     "a multiple": ({"grammar": 'start: %json {"multipleOf": 99991}'}, "multipleOf: 99991 is too large; at most 32768"),

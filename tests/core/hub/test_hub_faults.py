@@ -70,7 +70,7 @@ LASTING = {
     "a length that is negative": (reply(DATA, length=-5, ETag='"1"'), "no connection"),
     "two lengths": (reply(DATA, Content_length="7", ETag='"1"'), "no connection"),
     "too short a length": (reply(DATA, length=9_000, ETag='"1"'), "9,000 bytes, expected 20,000"),
-    "compressed": (reply(zlib.compress(bytes(1 << 20)), Content_Encoding="gzip", ETag='"1"'), "sends a compressed"),
+    "compressed": (reply(zlib.compress(bytes(1 << 20)), Content_Encoding="gzip", ETag='"1"'), "a compressed response"),
     "another file": (reply(OTHER, ETag='"2"'), "changed during"),
     "a part unasked": (reply(DATA, "206 Part", ETag='"1"'), "responds with status 206"),
     "no content": (reply(b"", "204 No", ETag='"1"'), "responds with status 204"),

@@ -167,7 +167,7 @@ def test_matrices_that_cannot_be_added(measured, tmp_path):
     other = ActivationSums()
     other.add("blk.0.attn_q.weight", np.ones((1, 8)), [4])
     write_sums(tmp_path / "other.gguf", other)
-    with pytest.raises(QuantizeError, match=r"'blk\.0\.attn_q\.weight' have shapes \[1, 8\] and \[1, 256\]; they "):
+    with pytest.raises(QuantizeError, match=r"attn_q\.weight' have shapes \[1, 8\] and \[1, 256\]; they come from"):
         run("--in-file", measured, "--in-file", tmp_path / "other.gguf", "-o", tmp_path / "sum.gguf")
     with pytest.raises(QuantizeError, match="nothing to write"):
         write_sums(tmp_path / "none.gguf", ActivationSums())

@@ -172,7 +172,7 @@ def test_numbers_too_large_for_a_type_are_named_and_leave_no_file(tmp_path, type
 
 def test_a_quantized_source_is_refused_but_copied_where_it_fits(model, tmp_path):
     quantize(model, tmp_path / "q8.gguf", "Q8_0")
-    with pytest.raises(QuantizeError, match="is already Q8_0; quantize from F32, F16 or BF16, or give --allow-requ"):
+    with pytest.raises(QuantizeError, match="already Q8_0; quantize from F32, F16 or BF16, or give --allow-requantize"):
         quantize(tmp_path / "q8.gguf", tmp_path / "q4.gguf", "Q4_0")
     assert not (tmp_path / "q4.gguf").exists()
     quantize(tmp_path / "q8.gguf", tmp_path / "again.gguf", "Q8_0")

@@ -184,7 +184,7 @@ def fail(*_: object) -> None:
 @pytest.mark.parametrize(
     ("problem", "method", "act"),
     [
-        ("apply: ValueError: keep: the mask has 2 values for 4 cand", "apply", lambda c: c.keep(np.ones(2, bool))),
+        ("apply: ValueError: keep: the mask has 2 values for 4", "apply", lambda c: c.keep(np.ones(2, bool))),
         ("apply: AttributeError", "apply", lambda c: setattr(c, "logits", None)),
         ("apply: left the id 1000, which is no token of 4", "apply", lambda c: c.ids.__setitem__(0, 1000)),
         ("apply: left NaN in the logits", "apply", lambda c: setattr(c, "logits", c.logits * np.float32("nan"))),

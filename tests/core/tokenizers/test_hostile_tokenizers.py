@@ -69,7 +69,7 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("unigram", {"precompiled_charsmap": [255] * 12}, "do not fit in 12 bytes"),
         ("unigram", {"precompiled_charsmap": CHARSMAP[: 4 + CHARSMAP[0] + 256 * CHARSMAP[1]]}, "do not fit in"),
         ("unigram", {"precompiled_charsmap": charsmap_of_a(1, 1 << 31 | 5)}, "no complete replacement at byte 5 of 1"),
-        ("unigram", {"precompiled_charsmap": charsmap_of_a(4096, 0)}, "the unit of a value, 4192, exceeds the 128 u"),
+        ("unigram", {"precompiled_charsmap": charsmap_of_a(4096, 0)}, "unit of a value, 4192, exceeds the 128 units"),
         ("rwkv", {"tokens": [*RWKV_TOKENS[:-1], r"\xg0"]}, r"'\\\\xg0' has an escape that is not \\xNN"),
         ("plamo2", {"scores": None}, "scores is missing"),
         ("plamo2", {"token_type": None}, "byte token <0x00> is missing; PLaMo 2 needs all 256"),

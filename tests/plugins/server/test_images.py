@@ -131,7 +131,7 @@ def test_embeddings_of_images(server, client, path):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ([{"content": [{"type": "video", "video": "a"}]}], r"input\[0\].content\[0\]: video: URLs and paths are not"),
+        ([{"content": [{"type": "video", "video": "a"}]}], r"content\[0\]: video: URLs and paths are not opened"),
         ([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}], "data: URL"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "the bytes are no image"),
         ([OPENAI[1]] * 65, "at most 64"),
