@@ -41,8 +41,11 @@ _STATUS: Mapping[tuple[type[pumice.PumiceError], ...], int] = {
 }
 """Statuses of errors of the library; the first kind that fits counts."""
 
-_FOLDERS = re.compile(r"""(?<![\w:/\\])(?:[A-Za-z]:|[.~]{0,2})[/\\](?:[^\s/\\:"',;()][^/\\:"',;()\n]*[/\\])+""")
-"""The folders of a path, which may have spaces; addresses of the web are none."""
+_FOLDERS = re.compile(
+    r"""(?<![\w:/\\])(?:[A-Za-z]:|[.~]{0,2})[/\\]"""
+    r"""(?:[^\s/\\:"',;()](?:[^/\\:"',;()\n]*[^\s/\\:"',;()])?[/\\])+"""
+)
+"""The folders of a path, which may have spaces within; addresses of the web are none."""
 
 TOO_LONG = "exceed_context_size_error"
 _LISTED = 20  # names of models in a message
