@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import QuantizeError
-from pumice.gguf import GGMLType, Writer, dequantize
+from pumice.gguf import GGMLType, Writer, dequantize, row_bytes
 from pumice.gguf.copy import PIECE, ByteProgress
 from pumice.gguf.quants import Numbers
 from pumice.guard import guarded
@@ -131,7 +131,17 @@ def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> BlockEncode
         return lambda values, weights: _to_float(values, type)
     if type.name not in quantizers:
         raise QuantizeError(f"quantizing to {type.name} is not supported")
-    return guarded(quantizers[type.name].quantize, f"quantizer {type.name!r}: quantize")
+    quantizer = quantizers[type.name]
+
+    def encode(values: Numbers, weights: Numbers | None) -> NDArray[np.uint8]:
+        blocks: object = quantizer.quantize(values, weights)
+        shape = (*values.shape[:-1], row_bytes(type, values.shape[-1]))
+        if not isinstance(blocks, np.ndarray) or blocks.dtype != np.uint8 or blocks.shape != shape:
+            got = f"{blocks.dtype} {list(blocks.shape)}" if isinstance(blocks, np.ndarray) else repr(blocks)
+            raise TypeError(f"expected uint8 {list(shape)}, not {got:.100}")
+        return blocks
+
+    return guarded(encode, f"quantizer {type.name!r}: quantize")
 
 
 def _to_float(values: Numbers, type: GGMLType) -> NDArray[np.uint8]:

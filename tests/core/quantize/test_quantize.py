@@ -5,16 +5,18 @@ import subprocess
 import sys
 import time
 from threading import Event
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gguf_files import tiny_llama, write_gguf
-from pumice.errors import QuantizeError
+from pumice.errors import PluginError, QuantizeError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode, row_bytes
 from pumice.gguf.copy import encoded_metadata
 from pumice.gguf.file_types import FILE_TYPES
 from pumice.quantize import QuantizeOptions, quantize, read_imatrix
+from pumice.quantize.run import _encoder
 from waiting import PATIENCE
 
 NEED_WEIGHTS = ["IQ1_M", "IQ1_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_XS", "IQ3_XXS", "Q2_K_S"]
@@ -220,3 +222,10 @@ peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM
 assert int(peak.split()[1]) < 300_000, peak
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("blocks", [None, np.zeros((2, 3), np.uint8), np.zeros((2, 34), np.float32)])
+def test_a_quantizer_that_returns_other_blocks_is_named(blocks):
+    encode = _encoder(GGMLType.Q8_0, {"Q8_0": SimpleNamespace(quantize=lambda values, weights: blocks)})
+    with pytest.raises(PluginError, match=r"^quantizer 'Q8_0': quantize: TypeError: expected uint8 \[2, 34\], not "):
+        encode(np.zeros((2, 32), np.float32), None)
