@@ -237,13 +237,12 @@ class Shape:
     @property
     def most_shared(self) -> int:
         """Heads of a workgroup that can read the same keys together where positions are many: two, or one."""
-        teams, own, octets = self.heads // 2, max(1, self.query // 4 // self.groups), self.dim // 8
+        teams, own = self.heads // 2, max(1, self.query // 4 // self.groups)
         parts = max(1, self.groups * 2 // self.heads)
         shares = (
             self.heads // self.kv_heads % 2 == 0
             and (self.groups % teams == 0 or self.groups < teams)
             and 3 * self.dim // 2 <= self.threads  # pairs of a key and two queries
-            and min(2, max(1, self.lanes // octets)) in (1, 2)
             and self.query // 4 % self.groups == 0
             and (parts == 1 or (self.lanes % own == 0 and parts * own <= 4 * self.lanes))
         )

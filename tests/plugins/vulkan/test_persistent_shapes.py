@@ -56,6 +56,7 @@ def test_relatives_have_a_shape(tmp_path: Path, model: Relative, kernel: str) ->
         ("granitemoe", {"used": 5, "expert_ffn": 1024, "width": 1536}),  # its rows would be of two experts
         ("llama", {"ffn": 18944}),  # more chunks of a row than subgroups
         ("llama", {"dim": 512}),  # more values of a head than a subgroup has room for
+        ("llama", {"dim": 4, "heads": 128, "kv_heads": 64}),  # fewer values of a head than a read has
     ],
 )
 def test_other_models_have_none(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
