@@ -111,7 +111,8 @@ class MiniMaxM3(MiniMaxM2):
         if n_dense is None:
             n_dense = len(list(takewhile(lambda frequency: frequency == 0, c["moe_layer_freq"])))
         kinds = [kind == "minimax_m3_sparse" for kind in c.first("layer_types") or ()]
-        if kinds != [i >= n_dense for i in range(self.n_layer)] and "sparse_attention_config" not in c:
+        is_told = kinds or "sparse_attention_config" not in c
+        if is_told and kinds != [i >= n_dense for i in range(self.n_layer)]:
             raise c.unsupported("layer_types", "sparse attention in the layers with experts")
         return super().metadata() | {
             **{f"attention.indexer.{key}": c.need(*names) for key, names in self.SPARSE.items()},

@@ -314,6 +314,7 @@ HALF = {"partial_rotary_factor": 0.5}
     + [("bloom", {"apply_residual_connection_post_layernorm": True})]
     + [("mimo2", {"norm_topk_prob": False}), ("dots3note", {"scoring_func": "softmax"})]
     + [("t5", {"is_gated_act": True}), ("minimax-m3-transformers", {"layer_types": ["minimax_m3_sparse"] * 2})]
+    + [("minimax-m3", {"layer_types": ["full_attention"] * 2})]
     + [("zaya", {"rope_parameters": {"hybrid": HALF | {"partial_rotary_factor": 1.0}, "hybrid_sliding": HALF}})]
     + [("deepseek4-transformers", {"rope_parameters": {"main": {"partial_rotary_factor": 1.0}, "compress": {}}})],
 )
