@@ -93,7 +93,7 @@ def test_a_server_that_runs_is_used(url: str) -> None:
     assert "no server runs" in launch("aider", "--print").stderr
 
 
-def test_a_client_runs_with_its_arguments_and_gives_its_s(
+def test_a_client_runs_with_its_arguments_and_gives_its_status(
     home: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "of the user")

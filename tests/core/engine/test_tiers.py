@@ -154,7 +154,9 @@ def test_settings_that_change_values_change_the_key(path: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kept", ["cache_ram", "cache_disk", "cache_saved", ""])
-def test_a_cache_that_cannot_leave_a_device_is_tol(tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: str) -> None:
+def test_a_cache_that_cannot_leave_a_device_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: str
+) -> None:
     options = {kept: 16 if kept == "cache_ram" else str(tmp_path / "cache")} if kept else {}
     with pumice.load(ENCODERS["bert"].write(tmp_path / "model.gguf"), backend="numpy", **options):
         said = [record.getMessage().partition(",")[0] for record in caplog.records]
