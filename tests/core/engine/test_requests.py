@@ -88,6 +88,15 @@ def test_integers_of_more_than_64_bits_are_refused_in_one_line(model, options, m
         model.generate(**{"prompt": "a", **options})
 
 
+@pytest.mark.parametrize(
+    "call",
+    [lambda model: model.tokenizer.detokenize([HUGE]), lambda model: model.score([HUGE]), lambda m: m.embed([[HUGE]])],
+)
+def test_tokens_of_more_than_64_bits_are_named_in_one_line(model, call):
+    with pytest.raises(pumice.PumiceError, match=f"token (id )?{BITS} is outside the vocabulary"):
+        call(model)
+
+
 @pytest.mark.parametrize("name", ["n_ctx", "n_batch", "n_parallel", "n_cpu_moe", "threads"])
 def test_loading_refuses_numbers_that_no_file_may_have(name):
     options = {"cpu": {"threads": HUGE}} if name == "threads" else {name: HUGE}
