@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pumice.backend.pick import Pick, Restriction
 from pumice.errors import BackendError, PluginError, RequestError
-from pumice.guard import UNEXPECTED, guarded, raise_named
+from pumice.guard import PASSED, UNEXPECTED, guarded, raise_named
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
@@ -233,11 +233,12 @@ class Chain:
                 return None
             try:
                 sampler.apply(candidates)
-                problem = candidates.problem or self._wrong_choice(candidates.selected)
+                problem = candidates.problem or _wrong_choice(candidates.selected, self.n_vocab)
                 if not problem and candidates.selected is None and not isinstance(sampler, _TRUSTED):
                     problem = _wrong_value(candidates, self.n_vocab)
             except UNEXPECTED as error:
-                self._refuse_logits(logits, ids, i)
+                if not isinstance(error, (MemoryError, *PASSED)):
+                    self._refuse_logits(logits, ids, i)
                 raise_named(error, f"{_describe(sampler)}: apply")
             if problem:
                 self._refuse_logits(logits, ids, i)
@@ -270,10 +271,6 @@ class Chain:
         if candidates.selected is None:
             raise PluginError(f"{_describe(self.samplers[-1])}: apply: selected no token")
         return candidates.selected
-
-    def _wrong_choice(self, selected: int | None) -> str | None:
-        is_token = selected is None or selected in range(self.n_vocab)
-        return None if is_token else f"selected {selected!r}, which is no token of {self.n_vocab}"
 
     @property
     def mask(self) -> Mask | None:
@@ -466,6 +463,12 @@ def _mask_of(sampler: MaskSampler, n_vocab: int) -> Mask | None:
         return mask
     got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
     raise PluginError(f"{_describe(sampler)}: mask: expected uint32 [{n_words(n_vocab)}] or None, not {got}")
+
+
+def _wrong_choice(selected: int | None, n_vocab: int) -> str | None:
+    """Describe a selection that is no token of ``n_vocab``; None if it is one, or there is none."""
+    is_token = selected is None or selected in range(n_vocab)
+    return None if is_token else f"selected {selected!r}, which is no token of {n_vocab}"
 
 
 def _wrong_value(candidates: Candidates, n_vocab: int) -> str | None:

@@ -231,6 +231,17 @@ def test_a_planned_sampler_that_leaves_nan_is_named_before_the_next(act: Callabl
         Chain.build(samplers, list(samplers), {}, SamplerContext(4)).sample(LOGITS)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupt_is_not_blamed_on_logits(error: type[BaseException]) -> None:
+    def interrupt(_sampler: Sampler, _candidates: Candidates) -> None:
+        raise error
+
+    drop = type("Drop", (Sampler,), {"apply": lambda self, c: setattr(c, "logits", c.logits - np.float32("inf"))})
+    end = type("End", (Selector,), {"apply": interrupt})
+    with pytest.raises(error):
+        Chain.build({"drop": drop, "end": end}, ["drop", "end"], {}, SamplerContext(4)).sample(LOGITS)
+
+
 @dataclass
 class Masked(MaskSampler):
     """Allows some tokens, and changes nothing."""
