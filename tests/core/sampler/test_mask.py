@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pumice.sampler.mask import allows, at_most_one, count, from_tokens, n_words, to_bits
+from pumice.sampler.mask import allows, at_most_one, count, from_tokens, n_words, to_bits, without_tokens
 
 
 @pytest.mark.parametrize("n_vocab", [1, 31, 32, 33, 1000])
@@ -22,3 +22,8 @@ def test_a_mask_of_at_most_one_token() -> None:
     assert at_most_one(from_tokens([], 100)) == ()
     assert at_most_one(from_tokens([3, 4], 100)) is None
     assert at_most_one(from_tokens([3, 40], 100)) is None
+
+
+def test_tokens_outside_the_vocabulary_are_not_left_out() -> None:
+    mask = without_tokens([3, 64, -1, 70], 70)
+    assert np.flatnonzero(to_bits(mask, 70)).tolist() == [token for token in range(70) if token not in (3, 64)]
