@@ -76,6 +76,16 @@ ctypes.CDLL = Library
     assert found["reason"].startswith("no Vulkan loader found: install the graphics driver of your GPU")
 
 
+def test_macs_have_the_loader_in_folders_of_their_own(vulkan_device, monkeypatch):
+    from pumice_vulkan.device.native import loader
+
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setenv("VULKAN_SDK", "/kit")
+    names = list(loader.names())
+    assert names[0] == "libvulkan.1.dylib"
+    assert {"/kit/lib/libvulkan.dylib", "/opt/homebrew/lib/libMoltenVK.dylib"} <= {*names}
+
+
 def test_the_plugin_loads_no_driver():
     code = "import sys, pumice_vulkan; print([n for n in ('pumice_vulkan.device.native', 'kp') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
