@@ -60,6 +60,10 @@ def add(config: Any, read: set[str], table: dict[str, dict[str, Any]]) -> None:
         print(config.model_type, str(error).splitlines()[-1])
         return
     if rope := getattr(made, "rope_parameters", None):
+        if (
+            "factor" in rope and config(rope_theta=1.0).rope_parameters["rope_theta"] == 1.0
+        ):  # a base beside the section
+            rope = {key: value for key, value in rope.items() if key != "rope_theta"}
         values |= rope_of(rope, config.default_theta)
     for name, section in config.sub_configs.items():
         section = type(getattr(made, name)) if section is transformers.AutoConfig else section

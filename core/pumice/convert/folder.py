@@ -80,8 +80,9 @@ class HFConfig(Mapping[str, Any]):
 
     def _leave_out(self) -> None:
         """Drop defaults of keys for which the configuration has others, and those of experts without any."""
+        is_scaled = "factor" in self._usual.get("rope_parameters", ())  # whatever base the configuration has
         for key, others in REPLACED.items():
-            if any(other in self._given for other in others):
+            if any(other in self._given for other in others if not (is_scaled and other == "rope_theta")):
                 self._usual.pop(key, None)
         if isinstance(kinds := self._given.get("mlp_layer_types"), list):
             self._usual["first_k_dense_replace"] = len(list(takewhile(lambda kind: kind == "dense", kinds)))

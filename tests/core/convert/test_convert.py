@@ -423,6 +423,13 @@ def test_null_is_no_default(tmp_path):
         assert "llama.attention.sliding_window" not in file.metadata
 
 
+def test_a_base_of_rope_leaves_the_default_scaling(tmp_path):
+    config = {key: value for key, value in CASES["gpt-oss"]["config"].items() if key != "rope_parameters"}
+    with open_model(checkpoint_of(tmp_path / "m", CASES["gpt-oss"] | {"config": config}, rope_theta=7777.0)) as file:
+        rope = [file.metadata[f"gpt-oss.rope.{key}"] for key in ("freq_base", "scaling.type", "scaling.factor")]
+    assert rope == [7777.0, "yarn", 32.0]
+
+
 def test_lfm2_may_number_its_layers_with_attention(tmp_path):
     kinds = CASES["lfm2"]["config"]["layer_types"]
     whole = [i for i, kind in enumerate(kinds) if kind == "full_attention"]
