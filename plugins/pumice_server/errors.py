@@ -42,8 +42,8 @@ _STATUS: Mapping[tuple[type[pumice.PumiceError], ...], int] = {
 """Statuses of errors of the library; the first kind that fits counts."""
 
 _FOLDERS = re.compile(
-    r"""(?<![\w:/\\])(?:[A-Za-z]:|[.~]{0,2})[/\\]"""
-    r"""(?:[^\s/\\:"',;()](?:[^/\\:"',;()\n]*[^\s/\\:"',;()])?[/\\])+"""
+    r"""(?<![\w:/\\])(?:[A-Za-z]:|[.~]{0,2})(?:/|\\{1,2})"""
+    r"""(?:[^\s/\\:"',;()](?:[^/\\:"',;()\n]*[^\s/\\:"',;()])?(?:/|\\{1,2}))+"""
 )
 """The folders of a path, which may have spaces within; addresses of the web are none."""
 

@@ -86,6 +86,8 @@ def test_the_message_names_what_is_wrong(server, path, fields, message):
         ("/srv/my models/a b.gguf: truncated", "a b.gguf: truncated"),
         ("not in ~/.cache/pumice/a.gguf, but in ../b/c.gguf", "not in a.gguf, but in c.gguf"),
         (r"cannot open 'C:\models\a.gguf'", "cannot open 'a.gguf'"),
+        (r"No such file or directory: 'C:\\my models\\a.gguf'", "No such file or directory: 'a.gguf'"),
+        (r"cannot open \\host\share\a.gguf", "cannot open a.gguf"),
         ("/srv/a.gguf does not fit /srv/my models/b.gguf", "a.gguf does not fit b.gguf"),
         ("run `/venv/bin/python -m pip install '/src/pumice[mcp]'`", "run `python -m pip install 'pumice[mcp]'`"),
         ("https://a.example/b/c.gguf: 3 tokens/s; POST /lora-adapters", None),
