@@ -258,10 +258,10 @@ class Chain:
             guarded(sampler.apply, where)(candidates)
             if np.isnan(candidates.logits).any():
                 raise PluginError(f"{where}: left NaN in the logits")
-            if not np.isfinite(peak := candidates.logits.max(initial=-np.inf)):
-                raise RequestError(
-                    f"{where}: left no token to choose: the highest logit is {peak}; check its parameters"
-                )
+            try:
+                candidates.peak()
+            except RequestError as error:
+                raise RequestError(f"{where}: {error}") from None
 
     def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
         """Return the next token without accepting it. Arguments, None and errors are those of ``apply``."""

@@ -208,7 +208,9 @@ def test_a_sampler_that_breaks_the_contract_is_named(problem: str, method: str, 
 def test_a_sampler_without_a_plan_or_a_finite_logit_is_named() -> None:
     drop = type("Drop", (Sampler,), {"apply": lambda self, c: setattr(c, "logits", c.logits - np.float32("inf"))})
     end = type("End", (Selector,), {"apply": lambda self, c: c.peak()})
-    with pytest.raises(RequestError, match="Drop: apply: left no token to choose: the highest logit is -inf"):
+    with pytest.raises(
+        RequestError, match="Drop: apply: the sampling parameters leave no token to choose: the highest logit is -inf"
+    ):
         Chain.build({"drop": drop, "end": end}, ["drop", "end"], {}, SamplerContext(4)).sample(LOGITS)
     absent = type("Absent", (PlannedSampler,), {"apply": lambda self, c: None, "plan": lambda self: None})
     with pytest.raises(PluginError, match="Absent: plan: expected a Plan, not None"):
