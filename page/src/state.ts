@@ -313,6 +313,9 @@ export async function chooseModel(id: string): Promise<void> {
   await setOptions({ ...(ofModels.value[id] ?? options.value), model: id });
 }
 
+/** Ends when it is known where conversations are kept, and which there are. */
+export const ready = new Promise<void>((resolve) => effect(() => void (isReady.value && resolve())));
+
 effect(() => sessionStorage.setItem("pumice.draft", draft.value));
 effect(() => {
   if (!api.isLost.value) return;

@@ -4,7 +4,7 @@ import { bodyOf } from "./answer";
 import { has, isConversation, isMessage, isNumber, isPicture, listOf } from "./checks";
 import { t } from "./language";
 import { RANGES } from "./ranges";
-import { conversations, current, keepConversation, keepMessage, messagesOf, models, newId, open, options, thread } from "./state";
+import { conversations, current, keepConversation, keepMessage, messagesOf, models, newId, open, options, ready, thread } from "./state";
 import type { Conversation, Message, Options } from "./types";
 
 const FORM = "pumice-conversations";
@@ -41,6 +41,7 @@ export async function importFile(file: File): Promise<number> {
   }
   const all = value?.form === FORM ? value.conversations : Array.isArray(value?.messages) ? [ofRequest(value, file.name)] : null;
   if (!Array.isArray(all) || !all.every(isWhole)) throw new Error(t("{name} contains no conversations of this page.", { name: file.name }));
+  await ready;
   const own = all.map(renamed);
   for (const { conversation, messages } of own) {
     await keepConversation(conversation);

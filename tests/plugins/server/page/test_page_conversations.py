@@ -197,6 +197,22 @@ def test_conversations_kept_by_the_server(browser, tmp_path):
                 assert page.problems == []
 
 
+def test_a_file_is_read_once_it_is_known_where_conversations_are_kept(browser, tmp_path):
+    file = tmp_path / "a request.json"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": "remember me"}]}))
+    with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
+        page = opened(context, server.url)
+        taken = hold(page, "**/props")
+        page.reload()
+        request = taken()
+        page.get_by_label("File of conversations").set_input_files(file)
+        page.wait_for_timeout(300)  # in which the browser would keep it
+        request.continue_()
+        expect(page.get_by_role("article", name="You")).to_contain_text("remember me")
+        page.reload()
+        expect(page.get_by_role("navigation").get_by_role("button", name="a request", exact=True)).to_be_visible()
+
+
 def test_changes_reach_the_server_in_their_order(browser, tmp_path):
     """However long the first takes: the parameters that were set last are those that are kept."""
     with scripted(tmp_path / "chats.db") as server, profile(browser) as context:
