@@ -123,16 +123,17 @@ class Tokenizer(ABC):
         parts = self._partition.split(text, parse_special)
         try:
             for part in parts:
-                ids += [part] if isinstance(part, int) else self._checked(part.replace(mark, "") if mark else part)
+                ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
+            ids = self._checked(ids)
         except UNEXPECTED as error:
             raise_named(error, f"tokenizer {title_of(type(self))}: _encode")
         if add_special:
             ids += self._after()
         return ids
 
-    def _checked(self, text: str) -> list[int]:
-        """Return ``_encode(text)``. Raises TypeError or ValueError unless it is a list of tokens."""
-        ids = list(map(index, self._encode(text)))
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        """Return ids as integers of Python. Raises TypeError or ValueError unless all are tokens."""
+        ids = list(map(index, ids))
         if ids and not 0 <= min(ids) <= max(ids) < self.n_vocab:
             wrong = next(token for token in ids if not 0 <= token < self.n_vocab)
             raise ValueError(f"returned {wrong}, which is no token of {self.n_vocab}")
