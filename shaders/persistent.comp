@@ -99,12 +99,9 @@ layout(push_constant) uniform Push {
 const uint WARPS = THREADS / LANES;
 const uint QUERY = HEADS * DIM, KEY = KV_HEADS * DIM;
 const uint BLOCKS_X = WIDTH / 32u, BLOCKS_O = QUERY / 32u, BLOCKS_D = FFN / 32u; // blocks of a row
-const uint SLOTS_X = WARPS / CHUNKS_X, SLOTS_O = WARPS / CHUNKS_O, SLOTS_D = WARPS / CHUNKS_D;
+const uint SLOTS_X = WARPS / CHUNKS_X;
 const uint OF_L = CEIL(VOCAB, GROUPS);
-const uint N_Q = CEIL(OF_Q, SLOTS_X), N_K = CEIL(OF_K, SLOTS_X), N_O = CEIL(OF_X, SLOTS_O); // units of a subgroup
-const uint N_G = CEIL(OF_G, SLOTS_X), N_D = CEIL(OF_X, SLOTS_D), N_L = CEIL(OF_L, WARPS / CHUNKS_L);
-const uint U_K = N_Q, U_V = U_K + N_K, U_O = U_V + N_K, U_G = U_O + N_O, U_U = U_G + N_G, U_D = U_U + N_G;
-const uint UNITS = U_D + N_D;
+const uint N_Q = CEIL(OF_Q, SLOTS_X), N_K = CEIL(OF_K, SLOTS_X), N_L = CEIL(OF_L, WARPS / CHUNKS_L); // units of a subgroup
 const uint ROWS_Q = OF_Q + 2u * OF_K, ROWS_G = 2u * OF_G;
 
 // --- regions of `act`: words of eight bytes of data
@@ -982,9 +979,7 @@ void attend_own(uint region) {
     }
     if (!deep) refresh(region);
 }
-#endif
 
-#ifndef SEVERAL
 uvec2 best_of_lanes(uvec2 mine) {
     const uint top = subgroupMax(mine.x);
     return uvec2(top, subgroupMin(mine.x == top ? mine.y : NOTHING.y));
@@ -1016,9 +1011,7 @@ void store_logits(float factor) {
     }
     give_best(mine);
 }
-#endif
 
-#ifndef SEVERAL
 // Divides the positions up to NEWEST, from the oldest one on, into parts: of many only those in the cache.
 #define DIVIDE_POSITIONS(NEWEST) \
         deep = SHARE > 1u && NEWEST >= DEEP; \
@@ -1031,9 +1024,7 @@ void store_logits(float factor) {
             n_used = CEIL(NEWEST + 1u, per_part); \
             if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells(); \
         }
-#endif
 
-#ifndef SEVERAL
 // Finds the positions that a layer attends to, and their places; `near`: the last WINDOW ones.
 void find_positions(bool near) {
     oldest = near && position >= WINDOW ? position - WINDOW + 1u : 0u;
