@@ -1,20 +1,25 @@
 """Send `pumice serve` random mixes of every endpoint, and compare each greedy answer with the one of the request alone.
 
-    python bench/mixes.py [--seconds 7200] [--clients 8] [--seed N] [MODEL]
+    python bench/mixes.py [--seconds 7200] [--clients 8] [--seed N] [--kill-every 60] [MODEL]
 
 Two copies of MODEL (the demo model by default) and a model that ranks texts are served on the CPU backend, two of them
 loaded at a time, each with a small cache and a short queue. Requests that are known to have one answer are sent alone
 first. Then clients send them at random, leave in the middle, unload models, save and restore prompts, and send wrong
-requests. The exit status is 1 if an answer differs, if a status is not documented, or if the server is not alive.
+requests; with --kill-every an engine is killed at intervals (Linux). The exit status is 1 if an answer differs, if a
+request fails without a kill, or if the server is not alive or its memory or open files grew.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
+import re
 import shutil
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +49,9 @@ BUSY = (429, 503)  # statuses that ask the client to come again
 CLOSE = 1e-3  # difference of values
 TURN = 20.0  # seconds for which most requests are to one model
 OTHERS = 0.02  # part of the requests that are to any model
+GRACE = 20.0  # seconds after a kill in which requests may fail: streams end, and the model loads again
+MEMORY = 32 << 20  # bytes by which the server's process may grow from the second quarter to the last
+FILES = 8  # open files, likewise
 BEGINNINGS = ("Once upon a time", "The dog said", "Lily and Tom went", "It was a cold day and", "In the garden")
 SENTENCE = " The little dog ran to the house and saw a cat."
 MOST = 35  # sentences of a text that nearly fills the context
@@ -70,6 +78,7 @@ class Tally:
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
+    killed: float = -GRACE  # time of the last kill of an engine
 
 
 def completion_of(answer: Any) -> Any:
@@ -163,11 +172,11 @@ class Client:
         acts = [self.ask] * 40 + [self.stream] * 12 + [self.leave] * 12 + [self.slot, self.wrong, self.look] * 3
         acts += [self.unload]
         while not stop.is_set():
-            act = self._random.choice(acts)
+            act, self._started = self._random.choice(acts), time.monotonic()
             try:
                 act()
             except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-                self._fault(f"{act.__name__}: {type(error).__name__}: {error}")
+                self._failed(f"{act.__name__}: {type(error).__name__}: {error}")
 
     def _choice(self, takes: Callable[[Ask], bool] = lambda ask: True) -> tuple[Ask, Any]:
         """Return a request and its answer: of one model for some seconds, so that its requests meet, or of any."""
@@ -252,9 +261,16 @@ class Client:
         return False
 
     def _is_allowed(self, status: object, what: str) -> None:
-        """Note a failure, unless it asks the client to come again, and no engine ended."""
+        """Note a failure, unless it asks the client to come again, and no engine ended by itself."""
         if status in BUSY and "ended by" not in what and "died" not in what:
             self._tally.counts[f"{status}"] += 1
+        else:
+            self._failed(what)
+
+    def _failed(self, what: str) -> None:
+        """Note a request without a result, which is a fault unless an engine was killed."""
+        if self._started < self._tally.killed + GRACE:
+            self._tally.counts["failed after a kill"] += 1
         else:
             self._fault(what)
 
@@ -309,26 +325,73 @@ def alone(url: str, chosen: Sequence[Ask]) -> list[tuple[Ask, Any]]:
     return answers
 
 
-def mix(url: str, arguments: argparse.Namespace, answers: Sequence[tuple[Ask, Any]]) -> Tally:
-    """Let clients send the requests for a while."""
+def descendants(pid: int) -> list[int]:
+    """Return the descendants of a process."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            children += map(int, (task / "children").read_text().split())
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+def kill_engine(pid: int, tally: Tally) -> None:
+    """Kill one of a server's engines, if it has any."""
+    engines = []
+    for child in descendants(pid):
+        with contextlib.suppress(OSError):
+            if re.search(rb"pumice\.process\.(worker|prepared)", Path(f"/proc/{child}/cmdline").read_bytes()):
+                engines.append(child)
+    if engines:
+        tally.killed = time.monotonic()
+        tally.counts["kills"] += 1
+        os.kill(random.choice(engines), signal.SIGKILL)
+
+
+def held(pid: int) -> tuple[int, int]:
+    """Return the bytes of memory and the open files of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    memory = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024
+    return memory, len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def growth(samples: Sequence[tuple[int, int]]) -> list[float]:
+    """Return by how much the medians of memory and files of the last quarter exceed those of the second."""
+    quarter = len(samples) // 4
+    second, last = samples[quarter : 2 * quarter], samples[-quarter:]
+    return [
+        statistics.median(late) - statistics.median(early)
+        for early, late in zip(zip(*second, strict=True), zip(*last, strict=True), strict=True)
+    ]
+
+
+def mix(
+    url: str, pid: int, arguments: argparse.Namespace, answers: Sequence[tuple[Ask, Any]]
+) -> tuple[Tally, list[tuple[int, int]]]:
+    """Let clients send the requests for a while; return what they saw, and what the server held meanwhile."""
     tally, stop = Tally(), threading.Event()
     seeds = range(arguments.seed, arguments.seed + arguments.clients)
     clients = [Client(url, seed, answers, tally) for seed in seeds]
     threads = [threading.Thread(target=client.run, args=[stop], daemon=True) for client in clients]
     for thread in threads:
         thread.start()
-    ends = time.monotonic() + arguments.seconds
-    while time.monotonic() < ends:
-        time.sleep(min(30.0, arguments.seconds / 4))
-        print(
-            f"{arguments.seconds - (ends - time.monotonic()):7.0f} s  {dict(tally.counts)}", file=sys.stderr, flush=True
-        )
+    samples: list[tuple[int, int]] = []
+    started = time.monotonic()
+    kills = started + (arguments.kill_every or arguments.seconds)
+    while (now := time.monotonic()) < started + arguments.seconds:
+        time.sleep(min(30.0, arguments.seconds / 16))
+        if now > kills:
+            kill_engine(pid, tally)
+            kills = now + arguments.kill_every
+        samples.append(held(pid))
+        memory, files = samples[-1]
+        state = f"{memory >> 20} MiB, {files} files, {dict(tally.counts)}"
+        print(f"{now - started:7.0f} s  {state}", file=sys.stderr, flush=True)
     stop.set()
     for thread in threads:
         thread.join(PATIENCE)
     if any(thread.is_alive() for thread in threads):
         tally.faults.append(f"a client got no answer in {PATIENCE:.0f} s")
-    return tally
+    return tally, samples
 
 
 def main() -> int:
@@ -336,17 +399,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=7200.0)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--kill-every", type=float, default=0.0, help="interval of kills in seconds; 0 kills none")
     parser.add_argument("--draws", type=int, default=3, help="different requests of each kind")
     parser.add_argument("model", nargs="?", type=Path, default=demo_model_path())
     arguments = parser.parse_args()
     chosen = asks(arguments.seed, arguments.draws)
     with tempfile.TemporaryDirectory() as folder, server(Path(folder), arguments.model) as (process, url):
-        tally = mix(url, arguments, alone(url, chosen))
+        tally, samples = mix(url, process.pid, arguments, alone(url, chosen))
         if process.poll() is not None:
             tally.faults.append(f"the server ended with {process.returncode}")
         elif httpx2.get(f"{url}/health", timeout=PATIENCE).status_code != 200:
             tally.faults.append("the server is not healthy at the end")
-    print(json.dumps({"seed": arguments.seed, "counts": tally.counts, "faults": tally.faults[:20]}, indent=1))
+    memory, files = growth(samples)
+    if memory > MEMORY or files > FILES:
+        tally.faults.append(f"the server grew by {memory / 2**20:.1f} MiB and {files:.0f} open files")
+    report = {"seed": arguments.seed, "counts": tally.counts, "faults": tally.faults[:20]}
+    print(json.dumps({**report, "grown": [memory, files]}, indent=1))
     return int(bool(tally.faults))
 
 

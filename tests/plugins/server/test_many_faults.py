@@ -1,7 +1,4 @@
-"""Many requests at once, right, wrong and broken ones: no fault of the server's, and nothing is left of them.
-
-``bench/serve_faults.py`` does the same ten thousand times.
-"""
+"""Many requests at once, right, wrong and broken ones: no fault of the server's, and nothing is left of them."""
 
 from concurrent.futures import ThreadPoolExecutor
 
