@@ -12,15 +12,14 @@ from pumice.architecture import Architecture, HParams, transcribes
 from pumice.config import AdapterOptions, Config
 from pumice.engine.media.encoders import ChosenProjector
 from pumice.engine.placement.sizing import EngineSizes
-from pumice.errors import ConfigError, ModelError, PluginError
-from pumice.file_names import why_absent
+from pumice.errors import ModelError, PluginError
 from pumice.gguf import CODINGS, KV_TYPES, GGUFFile
 from pumice.gguf.kinds import why_no_model
 from pumice.graph import Graph, GraphBuilder, Tensor
 from pumice.graph.rotate import rotate_caches
 from pumice.guard import guard, guarded
-from pumice.hub.projectors import find_projector, find_vocoder
-from pumice.model_files.opening import open_adapter, open_draft
+from pumice.hub.projectors import find_projector
+from pumice.model_files.opening import check_files, open_adapter, open_draft
 from pumice.registry import Registry
 from pumice.tracing import trace, trace_alone
 from pumice.wording import counted_as
@@ -69,6 +68,7 @@ def trace_configured(
 
     ``stack`` closes the draft's file. ``keeps_stream``: see ``trace``.
     """
+    check_files(config)  # some are read with the first request that needs them
     draft = None
     if config.draft:
         opened = stack.enter_context(open_draft(config.draft, file, registry))
@@ -76,9 +76,6 @@ def trace_configured(
         if trace_alone(draft, n_ctx) is not None:
             draft = None  # a model of its own, with a runner of its own
     projector = find_projector(file.path, config.mmproj)
-    for option, path in {"mmproj": projector, "vocoder": find_vocoder(file.path, config.vocoder)}.items():
-        if path is not None and (reason := why_absent(path)):  # it is read with the first request that needs it
-            raise ConfigError(f"{option}: {path}: {reason}")
     ChosenProjector(file.path, config.mmproj, file).check()
     return for_cache(trace(file, architecture, n_ctx, draft, True, projector is not None, keeps_stream), config)
 

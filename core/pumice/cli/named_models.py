@@ -105,8 +105,7 @@ def check_configuration(config: Config) -> None:
     from pumice.engine.placement.backends import named_devices
     from pumice.engine.requests.prepare import check_proposers
     from pumice.errors import ConfigError
-    from pumice.file_names import why_absent
-    from pumice.hub.projectors import OFF
+    from pumice.model_files.opening import check_files
     from pumice.proposers import COMPUTED
     from pumice.registry import get_registry
 
@@ -116,11 +115,7 @@ def check_configuration(config: Config) -> None:
     check_proposers(config.speculate, [*registry.proposers, *computed], error=ConfigError)
     if config.cache_folder:
         check_folder(Path(config.cache_folder), config.cache_option)
-    files = {f"adapters.{name}": adapter.file for name, adapter in config.adapters.items()}
-    files |= {"draft": config.draft, "mmproj": config.mmproj, "vocoder": config.vocoder}
-    for option, path in files.items():
-        if path and path != OFF and (reason := why_absent(path)):
-            raise ConfigError(f"{option}: {path}: {reason}")
+    check_files(config)
 
 
 def summarize_model(model: str) -> Summary | None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pumice.config import Config, load_config
 from pumice.errors import ConfigError, ConvertError, GGUFError, ModelError
+from pumice.file_names import why_absent
 from pumice.gguf import GGUFFile
 from pumice.gguf.kinds import why_no_model
 from pumice.gguf.metadata import override_metadata
+from pumice.hub.projectors import OFF
 from pumice.registry import Registry, load_registry
 from pumice.wording import did_you_mean
 
@@ -26,6 +28,20 @@ logger = logging.getLogger("pumice")
 C = TypeVar("C", bound="Conversion")
 
 LONGEST_CONTEXT = 1 << 20  # tokens for which models are checked; longer ones give the same tensors and larger masks
+
+
+def check_files(config: Config) -> None:
+    """Raise ConfigError for an option that names an absent file, or a folder where there must be a file."""
+    named = [
+        (f"--{adapter.kind.replace('_', '-')}" if adapter.kind else f"adapters.{name}", adapter.file)
+        for name, adapter in config.adapters.items()
+    ]
+    named += [("draft", config.draft), ("mmproj", config.mmproj), ("vocoder", config.vocoder)]
+    for option, path in named:
+        if path and path != OFF:
+            is_folder = option in ("mmproj", "vocoder") and os.path.isdir(path)
+            if reason := "expected a GGUF file, but this is a directory" if is_folder else why_absent(path):
+                raise ConfigError(f"{option}: {path}: {reason}")
 
 
 def open_configured(path: str | os.PathLike[str], registry: Registry, config: Config) -> GGUFFile:
