@@ -37,8 +37,12 @@ class LazyTokenizer:
             self._made.tokenize(SHORT)
 
     def prepare(self) -> None:
-        """Build what splits texts into tokens: half a second for large vocabularies. Requests raise its errors."""
-        with contextlib.suppress(Exception):
+        """Build what splits texts into tokens: half a second for large vocabularies. Requests raise TokenizerErrors.
+
+        Raises:
+            PluginError: A plugin's tokenizer or pre-tokenizer fails.
+        """
+        with contextlib.suppress(TokenizerError):
             self._made.prepare()
 
     @cached_property

@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.errors import TokenizerError
+from pumice.guard import guarded
 from pumice.tokenizers.base import Tokenizer
 from pumice.tokenizers.merging import WordMerger
 from pumice.tokenizers.pre_tokenizers import PreTokenizer, pre_tokenizer
@@ -57,7 +58,8 @@ class BPETokenizer(Tokenizer):
 
     def __init__(self, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> None:
         gemma = metadata["tokenizer.ggml.model"] == "gemma4"
-        row = pre_tokenizer("gemma4" if gemma else _pre(metadata), pre_tokenizers)
+        pre = "gemma4" if gemma else _pre(metadata)
+        row = pre_tokenizer(pre, pre_tokenizers)
         vocabulary = Vocabulary.from_metadata(metadata)
         special = SpecialTokens.from_metadata(
             metadata,
@@ -72,6 +74,8 @@ class BPETokenizer(Tokenizer):
         nameless = [symbol for symbol in BYTES if symbol not in vocabulary.ids] if row.byte_level else [_UNKNOWN]
         self._nameless = {symbol: self.n_vocab + i for i, symbol in enumerate(nameless)}
         self._metadata = metadata
+        if not row.names:  # patterns of a plugin, which may be wrong
+            guarded(lambda: self._splitter, f"pre-tokenizer {pre!r}")()
 
     @cached_property
     def _bpe(self) -> "tokenizers.Tokenizer":

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +10,14 @@ import pytest
 import pumice
 from installed_plugins import passed
 from pumice.engine.media.encoders import checked_parts
-from pumice.plugin import Selector
+from pumice.model_files.tokenizer import LazyTokenizer
+from pumice.plugin import PreTokenizer, Selector
 from pumice.plugin.unstable import ImagePiece, Pending
+from pumice.tokenizers import TOKENIZERS
 from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
+from tokenizer_fixtures import metadata
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -166,3 +170,10 @@ def test_a_tokenizer(path, methods, error):
     ):
         model.tokenizer.detokenize(model.tokenizer.tokenize("a"))
     assert str(caught.value) == f"tokenizer buggy.Faulty: {error}"
+
+
+def test_a_wrong_pattern_of_a_pre_tokenizer_is_an_error_before_the_first_text():
+    rows = {"own": PreTokenizer(patterns=(r"\p{L}+", "(a"))}
+    file = SimpleNamespace(metadata=metadata("bpe", pre="own"))
+    with pytest.raises(pumice.PluginError, match=r"^pre-tokenizer 'own': Exception: .*unmatched parenthesis$"):
+        LazyTokenizer(file, SimpleNamespace(tokenizers=TOKENIZERS, pre_tokenizers=rows)).prepare()
