@@ -63,19 +63,19 @@ class Inside:
         state["timeout"] = ROW_SECONDS
         CLIENT.set(client or "batches")
         logs.begin({"id": state["request_id"], "method": scope["method"], "path": scope["path"]})
-        try:
-            if not self._keys.admits(client):
-                raise HTTPException(401, "the API key of this batch is no longer valid")
-            self._rates.begin(client)
-        except HTTPException as error:
-            await respond(problem_of(error), scope)(scope, receive, send)
-            return
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["X-Request-Id"] = state["request_id"]
             await send(message)
 
+        try:
+            if not self._keys.admits(client):
+                raise HTTPException(401, "the API key of this batch is no longer valid")
+            self._rates.begin(client)
+        except HTTPException as error:
+            await respond(problem_of(error), scope)(scope, receive, send_with_id)
+            return
         try:
             async with AsyncExitStack() as state["stack"]:
                 await self._app(scope, receive, send_with_id)

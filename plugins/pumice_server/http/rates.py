@@ -42,8 +42,8 @@ class RateLimits:
 
     def begin(self, client: str) -> None:
         """Count a request. Raises HTTPException (429) beyond a limit. Its tokens are counted at its end."""
-        now = self._clock()
         buckets = self._of(client)
+        now = self._clock()
         for name, bucket in buckets.items():
             if bucket.left(now) < 1:
                 seconds = math.ceil(bucket.seconds_to(1))

@@ -1,10 +1,16 @@
 """Requests and tokens per minute, for each client."""
 
+import asyncio
+
+import httpx2
 import pytest
 from starlette.exceptions import HTTPException
 
 from imported_late import Late
+from pumice_server.http.gate import CLIENT_HEADER, Inside
 from pumice_server.http.rates import RateLimits
+from pumice_server.keys import digest
+from pumice_server.settings import Settings
 from server_thread import running
 
 openai = Late("openai")
@@ -28,6 +34,21 @@ def test_requests_come_back_evenly():
         rates.begin("a")
     now = 1e6
     assert rates.headers("a")["x-ratelimit-remaining-requests"] == "60"
+
+
+@pytest.mark.parametrize(("key", "status"), [("revoked", 401), ("a", 429)])
+def test_a_refused_row_of_a_batch_has_a_request_id(key, status):
+    client, rates = digest(key).hex(), RateLimits(1, 0)
+    rates.begin(client)
+    transport = httpx2.ASGITransport(Inside(None, Settings(keys=["a"]), rates))
+
+    async def ask() -> httpx2.Response:
+        async with httpx2.AsyncClient(transport=transport, headers={CLIENT_HEADER: client}) as asking:
+            return await asking.post("http://localhost/v1/completions")
+
+    response = asyncio.run(ask())
+    assert response.status_code == status
+    assert response.headers["X-Request-Id"]
 
 
 def test_tokens_are_owed():
