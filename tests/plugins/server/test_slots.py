@@ -26,6 +26,7 @@ def test_a_slot_is_saved_and_restored(saving):
     server, folder = saving
     body = {"prompt": PROMPT, "n_predict": 3, "id_slot": 1, "temperature": 0}
     told = server.client.post("/completion", json=body).json()
+    assert told["id_slot"] == 1
     saved = act(server, "save", filename="talk.bin").json()
     assert saved["n_saved"] == told["tokens_evaluated"] + 2
     assert saved["n_written"] == (folder / "talk.bin").stat().st_size

@@ -11,7 +11,6 @@ from pumice_server.answer_types import TokenLogprob
 from pumice_server.interface import Service, generation_settings, timings, token_logprob
 from pumice_server.protocols.llama_server.answer_types import NativeChunk, NativeCompletion
 
-_NO_SLOT = -1  # requests have no slots
 _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
 
 
@@ -45,6 +44,7 @@ class NativeAnswer:
     prompt: list[int]
     options: Mapping[str, Any]
     selection: Selection
+    slot: int
     text: str | None = None  # of a prompt with images, with their markers
 
     def whole(self, done: pumice.Completion) -> NativeCompletion:
@@ -62,7 +62,7 @@ class NativeAnswer:
             index=self.index,
             content="",
             tokens=[],
-            id_slot=_NO_SLOT,
+            id_slot=self.slot,
             stop=True,
             model=self.service.name,
             tokens_predicted=done.timings.generated_tokens,
@@ -84,7 +84,7 @@ class NativeAnswer:
             content="".join([piece.text for piece in pieces]),
             tokens=[piece.token for piece in pieces if piece.token is not None],
             stop=False,
-            id_slot=_NO_SLOT,
+            id_slot=self.slot,
             tokens_predicted=n_generated,
             tokens_evaluated=len(self.prompt),
             completion_probabilities=[self.probability(*pair) for pair in pairs] or None,

@@ -91,7 +91,7 @@ class NativeChunk(Struct, kw_only=True):
     stop: bool | None = None
     """True at the end."""
     id_slot: int | None = None
-    """Number of the slot, or -1."""
+    """Number of the slot that the request names, or -1."""
     tokens_predicted: int | None = None
     tokens_evaluated: int | None = None
     completion_probabilities: list[TokenLogprob] | None = None

@@ -54,7 +54,10 @@ async def answer(
     streams = await unless_gone(request, service.complete(prompts, n, {**options, **caching}, report.progress))
     read = [prompt.tokens if isinstance(prompt, MediaPrompt) else prompt for prompt in prompts]
     texts = [prompt.text if isinstance(prompt, MediaPrompt) else None for prompt in prompts]
-    answers = [NativeAnswer(service, i, read[i // n], options, selection, texts[i // n]) for i in range(len(streams))]
+    answers = [
+        NativeAnswer(service, i, read[i // n], options, selection, body.id_slot, texts[i // n])
+        for i in range(len(streams))
+    ]
     if body.stream:
         ping = body.sse_ping_interval if body.sse_ping_interval > 0 else None
         return Streaming(_events(answers, streams, report), partial(service.end, streams), ping=ping)
