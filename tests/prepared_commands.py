@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 STREAMS = ("stdin", "stdout", "stderr")
+MOST_SECONDS = 300  # of a command, which SIGALRM ends then
 
 
 class Commands:
@@ -69,6 +71,7 @@ def _run(request: dict[str, Any], folder: str) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv[:] = request["argv"]
+    signal.alarm(MOST_SECONDS)
     runpy.run_module("pumice", run_name="__main__")
 
 
