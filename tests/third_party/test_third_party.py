@@ -99,7 +99,9 @@ def test_the_plugin_is_listed_with_what_it_registers(run, python):
         "backends": ["example"],
         "architectures": ["stone"],
         "samplers": ["no_repeat"],
+        "proposers": ["again"],
         "pre_tokenizers": ["stone"],
+        "chat_formats": ["stones"],
         "commands": ["longest"],
         "protocols": ["example"],
     }

@@ -12,7 +12,9 @@ MODULES = {
     "architecture": ("architecture", "operation"),
     "backend": ("backend",),
     "sampler": ("sampler",),
+    "proposer": ("proposer",),
     "pre-tokenizer": ("tokenizer",),
+    "chat-format": ("chat_format",),
     "command": ("command",),
     "protocol": ("protocol",),
 }

@@ -16,10 +16,22 @@ NAMES = {
     "architecture": ("architectures", "stone"),
     "backend": ("backends", "first"),
     "sampler": ("samplers", "no_repeat"),
+    "proposer": ("proposers", "again"),
     "pre-tokenizer": ("pre_tokenizers", "stone"),
+    "chat-format": ("chat_formats", "stones"),
     "command": ("commands", "longest"),
     "protocol": ("protocols", "first"),
 }
+
+# A model that has not learnt the format is held to it.
+CALL = """
+import pumice
+
+tool = {"type": "function", "function": {"name": "skip", "parameters": {"type": "object", "properties": {}}}}
+with pumice.load(chat_template="{{ messages[-1].content }}{% if tools %}<stone>{% endif %}") as model:
+    answer = model.chat([{"role": "user", "content": "Once"}], tools=[tool], tool_choice="required", max_tokens=30)
+    print(answer.message.tool_calls[0].name, model.tokenizer.detokenize(answer.tokens)[:7])
+"""
 
 
 def check_types(folder: Path, package: str) -> None:
@@ -34,7 +46,7 @@ def test_the_package_of_the_tutorial_is_strictly_typed():
 
 
 @pytest.mark.parametrize(
-    "kinds", variants([[], ["backend"], ["pre-tokenizer", "command"], [*MODULES]], [[*MODULES]]), ids=" ".join
+    "kinds", variants([[], ["backend"], ["pre-tokenizer", "chat-format"], [*MODULES]], [[*MODULES]]), ids=" ".join
 )
 def test_a_new_plugin_is_installed_and_works(tmp_path, kinds):
     command = [sys.executable, "-m", "pumice", "plugins", "new", "pumice-first"]
@@ -52,9 +64,13 @@ def test_a_new_plugin_is_installed_and_works(tmp_path, kinds):
     assert info["registered"] == {kind: [name] for kind, name in (NAMES[kind] for kind in kinds or ["sampler"])}
     if "backend" in kinds:
         run = [*command[:3], "run", "--backend", "first", "-n", "3", "--temp", "0"]
+        run += ["--speculate", "again"] if "proposer" in kinds else []
         done = subprocess.run(run, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "first" in done.stderr.partition(" \u00b7 ")[0]
+    if "chat-format" in kinds:
+        called = subprocess.run([sys.executable, "-c", CALL], env=environment, capture_output=True, text=True)
+        assert called.stdout == "skip <stone>\n", called.stderr
 
 
 @pytest.mark.parametrize(
@@ -67,7 +83,7 @@ def test_a_new_plugin_is_installed_and_works(tmp_path, kinds):
         (["json"], "json: Python or an installed package has this name"),
         (["pyyaml"], "pyyaml: Python or an installed package has this name"),
         (["cpu"], "cpu: Python or an installed package has this name"),
-        (["x", "--kind", "proposer"], "'proposer' is not one of"),
+        (["x", "--kind", "quantizer"], "'quantizer' is not one of"),
     ],
 )
 def test_a_plugin_that_cannot_be_written_is_refused(run, home, arguments, error):

@@ -1,10 +1,10 @@
-"""A Pumice plugin: an architecture with its pre-tokenizer, a backend, a sampler, a command and a protocol."""
+"""A Pumice plugin: an architecture with its pre-tokenizer, a backend, a sampler, a proposer and more."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pumice.plugin import Architecture, PreTokenizer, Register, Sampler, hookimpl
+from pumice.plugin import Architecture, ChatFormat, PreTokenizer, Proposer, Register, Sampler, hookimpl
 
 if TYPE_CHECKING:  # imported where they are used
     import click
@@ -30,8 +30,18 @@ def pumice_register_samplers(register: Register[type[Sampler]]) -> None:
 
 
 @hookimpl
+def pumice_register_proposers(register: Register[type[Proposer]]) -> None:
+    register("again", "pumice_example.proposer:Again")
+
+
+@hookimpl
 def pumice_register_pre_tokenizers(register: Register[PreTokenizer]) -> None:
     register("stone", "pumice_example.tokenizer:STONE")
+
+
+@hookimpl
+def pumice_register_chat_formats(register: Register[ChatFormat]) -> None:
+    register("stones", "pumice_example.chat_format:STONES")
 
 
 @hookimpl
