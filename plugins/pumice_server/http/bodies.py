@@ -47,6 +47,17 @@ from pumice_server.http.schemas import refusals
 _OTHER_FIELD = "messages and the `multimodal_data` of a prompt have the images"
 
 
+class Caching(Body):
+    """Fields about cached prompts."""
+
+    id_slot: Annotated[int, Meta(ge=-1, le=limits.MAX_IDS)] = -1
+    """Slot that keeps the tokens, for `/slots`; with a single slot every request has it."""
+    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    """Share cached prompts only with requests of the same API key and the same salt."""
+    cache_prompt: bool = True
+    """Use cached prompts of earlier requests."""
+
+
 class ModelBody(Body):
     """The body of a request to one model."""
 
@@ -113,13 +124,13 @@ def _sampling_field(name: str) -> tuple[str, Any, None]:
 
 if TYPE_CHECKING:
 
-    class Sampling(Body):
+    class Sampling(Caching):
         """Parameters of the sampler chain, as ``pumice.options`` defines them."""
 
         temperature: float | None = None
 
 else:
-    Sampling = defstruct("Sampling", map(_sampling_field, SAMPLING), bases=(Body,), kw_only=True, module=__name__)
+    Sampling = defstruct("Sampling", map(_sampling_field, SAMPLING), bases=(Caching,), kw_only=True, module=__name__)
 
 
 class Trigger(Struct):
@@ -172,12 +183,6 @@ class Generation(Sampling):
     """vLLM's name of `regex`."""
     guided_choice: Choices | None = None
     """vLLM's name of `choices`."""
-    id_slot: Annotated[int, Meta(ge=-1, le=limits.MAX_IDS)] = -1
-    """Slot that keeps the tokens, for `/slots`; with a single slot every request has it."""
-    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
-    """Share cached prompts only with requests of the same API key and the same salt."""
-    cache_prompt: bool = True
-    """Use cached prompts of earlier requests."""
     grammar_lazy: bool = False
     """Leave the text free until one of `grammar_triggers`, from which on the grammar applies."""
     grammar_triggers: Triggers | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.requests import Request
 
@@ -14,6 +14,7 @@ from pumice.options import OUTPUT
 from pumice_server.errors import bad_request
 from pumice_server.http.bodies import (
     SAMPLING,
+    Caching,
     ChatPromptBody,
     Generation,
     Scale,
@@ -92,14 +93,6 @@ def _triggers(triggers: Sequence[str | Trigger]) -> list[str]:
     if any(isinstance(trigger, Trigger) and trigger.type > 1 for trigger in triggers):
         raise bad_request("grammar_triggers: patterns are not supported; give the texts that they stand for (type 1)")
     return [trigger.value if isinstance(trigger, Trigger) else trigger for trigger in triggers]
-
-
-class Caching(Protocol):
-    """Fields of a body about cached prompts."""
-
-    id_slot: int
-    cache_salt: str | None
-    cache_prompt: bool
 
 
 def caching_options(request: Request, *bodies: Caching) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from pumice_server.field_types import (
     Word,
     refused,
 )
-from pumice_server.interface import Body, Generation, ModelBody
-from pumice_server.limits import MAX_FILES, MAX_IDS
+from pumice_server.interface import Body, Caching, Generation, ModelBody
+from pumice_server.limits import MAX_FILES
 
 KeepAlive = Annotated[float, Meta(ge=-1e9, le=1e9)] | Annotated[str, Meta(max_length=64)]
 Digests = Annotated[dict[Name, Annotated[str, Meta(max_length=100)]], Meta(max_length=MAX_FILES)]
@@ -49,9 +49,11 @@ class OllamaOptions(Generation):
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
 
-class OllamaGenerationBody(ModelBody):
+class OllamaGenerationBody(Caching):
     """Fields shared by Ollama's chat and generate."""
 
+    model: Name | None = None
+    """Name of the model (default: the first that is served)."""
     stream: bool = True
     """Send the answer in parts, as lines of JSON."""
     options: OllamaOptions = field(default_factory=lambda: OllamaOptions())
@@ -66,12 +68,6 @@ class OllamaGenerationBody(ModelBody):
     """Report log-probabilities of the tokens."""
     top_logprobs: NLogprobs = 0
     """Number of the most probable tokens to report at each position."""
-    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
-    """Share cached prompts only with requests of the same API key and the same salt."""
-    id_slot: Annotated[int, Meta(ge=-1, le=MAX_IDS)] = -1
-    """Slot that keeps the tokens, for `/slots`; with a single slot every request has it."""
-    cache_prompt: bool = True
-    """Reuse the cache of earlier prompts."""
 
 
 class OllamaChatBody(OllamaGenerationBody):
