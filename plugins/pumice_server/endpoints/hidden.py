@@ -45,7 +45,9 @@ class HiddenStates(Struct, kw_only=True):
 
 
 async def hidden_states(request: Request, body: HiddenBody) -> Whole[HiddenStates]:
-    """Return the rows of layers for each token of texts."""
+    """Return the rows of layers for each token of texts, with `--hidden-states`."""
+    if not request.app.state.settings.hidden_states:
+        raise HTTPException(501, "hidden states are not served: start the server with --hidden-states")
     service = await service_of(request, body.model)
     texts = await read_texts(body, service, body.input, "input")
     if any(text.media for text in texts):
@@ -65,8 +67,3 @@ async def hidden_states(request: Request, body: HiddenBody) -> Whole[HiddenState
         return HiddenStates(model=service.name, data=data)
 
     return await make_answer(told, vectors_size([rows for text in states for rows in text.values()]))
-
-
-async def no_hidden_states(request: Request, body: HiddenBody) -> HiddenStates:
-    """Refuse hidden states, without `--hidden-states`."""
-    raise HTTPException(501, "hidden states are not served: start the server with --hidden-states")

@@ -65,6 +65,8 @@ async def metrics(request: Request) -> Response:
     An engine that died or does not answer has no gauges; the counters and the other models' metrics are told.
     """
     models: Models = request.app.state.models
+    if not models.settings.metrics:
+        raise HTTPException(501, "/metrics is not served: the server was started with --compat without --metrics")
     for served_model in list(models.served_models):
         service = served_model.service  # it may be unloaded, and the model removed, during the await below
         snapshot = await _snapshot_if_alive(service) if service else None
@@ -86,27 +88,17 @@ async def _snapshot_if_alive(service: ModelService) -> pumice.Snapshot | None:
     return None
 
 
-async def no_page(request: Request) -> Response:
-    """Hide the page, with `--no-ui`."""
-    raise HTTPException(404)
-
-
-async def no_metrics(request: Request) -> Response:
-    """Refuse metrics, with `--compat` and without `--metrics`."""
-    raise HTTPException(501, "/metrics is not served: the server was started with --compat without --metrics")
-
-
 def endpoints(settings: Settings) -> Sequence[Endpoint]:
     return [
-        get(static.index if settings.page else no_page, "/", scope=""),
+        get(static.index, "/", scope=""),
         get(self_description.openapi, "/openapi.json", scope=""),
         get(self_description.docs, "/docs", scope=""),
         get(health, "/health", "/v1/health", scope=""),
         get(live, "/livez", scope=""),
         get(ready, "/readyz", scope=""),
-        get(metrics if settings.metrics else no_metrics, "/metrics", scope="admin"),
+        get(metrics, "/metrics", scope="admin"),
         post(documents.extract_text, "/extract-text"),
-        post(hidden.hidden_states if settings.hidden_states else hidden.no_hidden_states, "/hidden-states"),
+        post(hidden.hidden_states, "/hidden-states"),
     ]
 
 

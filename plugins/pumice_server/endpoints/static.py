@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -37,6 +38,8 @@ async def index(request: Request) -> Response:
     """Return the page to chat in to browsers, and a few lines of text to other clients."""
     page = FOLDER / "index.html"
     models: Models = request.app.state.models
+    if not models.settings.page:
+        raise HTTPException(404)
     is_browser = models.settings.compat or "text/html" in request.headers.get("accept", "")
     if is_browser and page.is_file():
         return FileResponse(page, headers=_HEADERS)

@@ -17,7 +17,6 @@ from pumice_server.protocols.llama_server import (
     streams,
     texts,
     tools,
-    unserved,
 )
 
 _KEPT = ("/v1/stream", "/v1/stream/{id:path}")
@@ -27,7 +26,7 @@ def endpoints(settings: Settings) -> Sequence[Endpoint]:
     return [
         get(router.follow, "/models/sse"),
         get(props.props, "/props"),
-        get(slots.slots if settings.slots else unserved.no_slots, "/slots", scope="admin"),
+        get(slots.slots, "/slots", scope="admin"),
         get(adapters.list_adapters, "/lora-adapters"),
         get(tools.list_tools, "/tools"),
         get(streams.resume, *_KEPT),
@@ -46,8 +45,8 @@ def endpoints(settings: Settings) -> Sequence[Endpoint]:
         post(texts.tokenize, "/tokenize"),
         post(texts.detokenize, "/detokenize"),
         post(texts.apply_template, "/apply-template"),
-        get(unserved.no_proxy, "/cors-proxy"),
-        post(unserved.no_proxy, "/cors-proxy"),
+        get(router.no_proxy, "/cors-proxy"),
+        post(router.no_proxy, "/cors-proxy"),
         delete(streams.stop, *_KEPT),
         delete(adapters.remove_adapter, "/lora-adapters", scope="admin"),
         delete(router.delete, "/models", scope="admin"),

@@ -6,6 +6,7 @@ from functools import partial
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from pumice_server.answer_types import Success
 from pumice_server.catalogue import Pull, ServedModel, begin_pull, delete_model, read_name
@@ -73,6 +74,11 @@ async def unload_model(request: Request, body: NamedModelBody) -> Success:
         raise HTTPException(400, "model is not loaded")
     await models.unload(served_model)
     return Success(success=True)
+
+
+async def no_proxy(request: Request) -> Response:
+    """Refuse to fetch pages of other servers."""
+    raise HTTPException(501, "the server fetches nothing for pages")
 
 
 def _named(models: Models, name: str) -> ServedModel:

@@ -37,6 +37,8 @@ async def slots(request: Request) -> list[SlotState]:
 
     ``?model=``: Name of the model. ``?fail_on_no_slot=``: Answer 503 if no slot is free.
     """
+    if not request.app.state.settings.slots:
+        raise HTTPException(501, "/slots is not served: the server was started with --no-slots")
     service = await service_of(request, request.query_params.get("model"))
     snapshot = await snapshot_of(service.shared)
     busy = snapshot.n_slots - snapshot.n_slots_free
