@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -327,12 +327,11 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     cluster, replicas = take_cluster(options)
     preset_file = options.pop("models_preset")
     of_models = set(options)
-    server = _take_server(options, cluster is not None)
+    settings, others = _take_server(options, cluster is not None)
     of_models &= set(options)
-    settings, compat = server.settings, server.settings.compat
-    _log(server.verbose, server.log_jsonl)
-    _environment(server.hf_token, server.offline)
-    settings.check(server.insecure)
+    _log(others["verbose"], others["log_jsonl"])
+    _environment(others["hf_token"], others["offline"])
+    settings.check(others["insecure"])
     from pumice.cli.confinement import one_thread
 
     with one_thread():
@@ -342,7 +341,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     specs = [] if preset_file is None else _preset_specs(preset_file, of_models, own_folders)
     paths = choose_models(names, options, bool(specs))
     aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
-    if compat:
+    if settings.compat:
         aliases.sort()  # responses carry the first
     if aliases and len(paths) + len(specs) > 1:
         raise click.UsageError(
@@ -395,19 +394,8 @@ def _serve(*arguments: Any, **named: Any) -> None:
     serve(*arguments, **named)
 
 
-class _Server(NamedTuple):
-    """Options of the whole server."""
-
-    settings: Settings
-    verbose: bool
-    log_jsonl: bool
-    hf_token: str | None
-    offline: bool
-    insecure: bool
-
-
-def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
-    """Remove and return the options of the whole server, whose models may run elsewhere."""
+def _take_server(options: dict[str, Any], elsewhere: bool) -> tuple[Settings, dict[str, Any]]:
+    """Remove the options of the whole server, whose models may run elsewhere; return its settings, and the others."""
     compat = take_compat(options)
     own: dict[str, Any] = {
         "host": ",".join(options.pop("host")) or "127.0.0.1",
@@ -432,8 +420,7 @@ def _take_server(options: dict[str, Any], elsewhere: bool) -> _Server:
     same = options.keys() & {field.name for field in fields(Settings)} - own.keys()
     settings = Settings(**{name: options.pop(name) for name in same}, **own)
     del options["no_context_shift"]
-    taken = {name: options.pop(name) for name in ("verbose", "log_jsonl", "hf_token", "offline", "insecure")}
-    return _Server(settings, **taken)
+    return settings, {name: options.pop(name) for name in ("verbose", "log_jsonl", "hf_token", "offline", "insecure")}
 
 
 def _preset_specs(path: Path, of_models: Collection[str], own_folders: Mapping[str, Any]) -> list[ModelSpec]:
