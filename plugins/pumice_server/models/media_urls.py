@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pumice
@@ -38,9 +38,14 @@ async def with_fetched(messages: Any, hosts: Sequence[str]) -> Any:
 
 
 def _addresses(messages: Any) -> list[str]:
-    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
-    parts = (part for content in contents if isinstance(content, list) for part in content)
-    return [url for part in parts if (url := web_address(part))]
+    return [url for part in parts_of(messages) if (url := web_address(part))]
+
+
+def parts_of(messages: Any) -> Iterator[Any]:
+    """Yield the parts of messages, and contents that are texts. Errors in messages are found later."""
+    for message in messages:
+        content = message.get("content") if isinstance(message, Mapping) else None
+        yield from content if isinstance(content, list) else [content] if isinstance(content, str) else []
 
 
 def _with_files(message: Any, files: Mapping[str, bytes]) -> Any:

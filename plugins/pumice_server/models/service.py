@@ -15,7 +15,7 @@ from pumice.options import OUTPUT
 from pumice.plugin.unstable import MAX_IMAGES, MEDIA_TYPES, mixed_content
 from pumice_server import logs
 from pumice_server.errors import bad_request, too_late
-from pumice_server.models.media_urls import with_fetched
+from pumice_server.models.media_urls import parts_of, with_fetched
 from pumice_server.models.model_service import Slot, SlotText
 from pumice_server.models.model_texts import TextOrTokens
 from pumice_server.models.request_view import RequestView
@@ -232,16 +232,12 @@ def _without_slot(options: Mapping[str, Any]) -> tuple[dict[str, Any], Slot | No
 
 def has_media(messages: ChatMessages) -> bool:
     """Return True if a message has an image or a sound. Errors in messages are found later."""
-    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
-    parts = (part for content in contents if isinstance(content, list) for part in content)
-    return any(isinstance(part, Mapping) and part.get("type") in MEDIA_TYPES for part in parts)
+    return any(isinstance(part, Mapping) and part.get("type") in MEDIA_TYPES for part in parts_of(messages))
 
 
 def texts_of(messages: ChatMessages) -> list[str]:
     """Return the texts of messages. Errors in messages are found later."""
-    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
-    parts = [part for content in contents for part in (content if isinstance(content, list) else [content])]
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts_of(messages)]
     return [text for text in texts if isinstance(text, str)]
 
 
