@@ -250,7 +250,6 @@ class ModelLoading:
         except BaseException:
             model.close()
             raise
-        _prepare_texts(model)
         return model
 
     def _sharing(self, spec: ModelSpec) -> ModelSpec:
@@ -338,12 +337,6 @@ def _warn_of_missing_packages(service: ModelService) -> None:
     if missing:
         problem = f"{', '.join(missing)} missing: requests with images or sounds get errors"
         logger.warning("%s: %s; %s", service.name, problem, install_command("media"))
-
-
-def _prepare_texts(model: pumice.Model) -> None:
-    """Build what splits texts into tokens: half a second for large vocabularies, in which no stream goes on."""
-    with contextlib.suppress(Exception):  # requests that need it get the error
-        model.tokenizer.tokenize("a")
 
 
 def _freeze_loaded() -> None:
