@@ -61,7 +61,7 @@ def _options() -> type[llm.Options]:
     from pumice.options import CHAT
 
     fields: dict[str, Any] = {
-        name: (CHAT[name].annotation | None, Field(None, description=CHAT[name].meaning)) for name in _NAMES
+        name: (CHAT[name].type | None, Field(None, description=CHAT[name].meaning)) for name in _NAMES
     }
     return create_model("Options", __base__=llm.Options, **fields)
 
