@@ -206,8 +206,7 @@ class Metrics:
 
     def llamacpp(self) -> str:
         """Return the metrics that llama-server has too, under its names."""
-        samples = (sample for metric in self._registry.collect() for sample in metric.samples)
-        return self._peer.text(samples, sum(self._steps_before.values()))
+        return self._peer.text(self._registry.collect(), sum(self._steps_before.values()))
 
     def _counter(self, name: str, description: str, labels: tuple[str, ...] | list[str] = ("model",)) -> Counter:
         counter = Counter(f"pumice_{name}", description, labels, registry=self._registry)
