@@ -23,9 +23,15 @@ class OllamaToolCall(Struct, kw_only=True):
     function: OllamaFunctionCall
 
 
-class OllamaDurations(Struct, kw_only=True):
-    """Fields of an answer's last part, in Ollama's format."""
+class OllamaPart(Struct, kw_only=True):
+    """An answer, or a line of its stream, in Ollama's format; the durations are those of the last line."""
 
+    model: str
+    created_at: str
+    done: bool
+    """True in the last part."""
+    logprobs: list[TokenLogprob] | None = None
+    """Log-probabilities, if the request asks for them."""
     done_reason: str | None = None
     """`stop`, `length`, `load` or `unload`."""
     total_duration: int | None = None
@@ -49,31 +55,19 @@ class OllamaAnswerMessage(Struct, kw_only=True):
     tool_calls: list[OllamaToolCall] | None = None
 
 
-class OllamaChat(OllamaDurations, kw_only=True):
+class OllamaChat(OllamaPart, kw_only=True):
     """Ollama's answer of a chat, or a line of its stream."""
 
-    model: str
-    created_at: str
     message: OllamaAnswerMessage
     """The message, or its next part."""
-    done: bool
-    """True in the last part."""
-    logprobs: list[TokenLogprob] | None = None
-    """Log-probabilities, if the request asks for them."""
 
 
-class OllamaGeneration(OllamaDurations, kw_only=True):
+class OllamaGeneration(OllamaPart, kw_only=True):
     """Ollama's answer of a prompt, or a line of its stream."""
 
-    model: str
-    created_at: str
     response: str
     """The text, or its next part."""
-    done: bool
-    """True in the last part."""
     thinking: str | None = None
-    logprobs: list[TokenLogprob] | None = None
-    """Log-probabilities, if the request asks for them."""
 
 
 class OllamaEmbeddings(Struct, kw_only=True):
