@@ -130,8 +130,11 @@ def _models_in(folder: Path) -> list[str]:
     """The models in a folder, of a split one the first part; other GGUF files are left out with a warning."""
     if not folder.is_dir():
         raise click.ClickException(f"--models-dir: {folder} is not a folder")
+    from pumice.plugin.unstable import SPLIT_NAME
+
     files = [file for file in sorted(folder.glob("*.gguf")) if file.is_file() and "mmproj" not in file.name]
-    problems = {str(file): model_problem(file) for file in files if not _is_later_part(file)}
+    later = [file for file in files if (part := SPLIT_NAME.fullmatch(file.name)) and int(part["part"]) > 1]
+    problems = {str(file): model_problem(file) for file in files if file not in later}
     for problem in filter(None, problems.values()):
         logger.warning("--models-dir: left out: %s", problem)
     models = [file for file, problem in problems.items() if not problem]
@@ -154,12 +157,6 @@ def refuse_wrong(specs: Sequence[ModelSpec], folder: Path | None) -> None:
         if path and path.is_file():
             check_template(path, config.chat_template)
             check_layer(path, config)
-
-
-def _is_later_part(file: Path) -> bool:
-    """Return True for parts of a split model after the first, such as ``name-00002-of-00003.gguf``."""
-    parts = file.stem.split("-")
-    return len(parts) > 3 and parts[-2] == "of" and parts[-3].isdigit() and int(parts[-3]) > 1
 
 
 def _catalogue() -> list[str]:

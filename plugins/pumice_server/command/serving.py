@@ -255,18 +255,18 @@ def _sizes(model: pumice.Model) -> str:
 
 def own_address(settings: Settings, listening: Sequence[socket.socket]) -> str:
     """Return the URL by which a program on this machine reaches the server: the first address, or loopback."""
-    host, port = settings.addresses[0], listening[0].getsockname()[1]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"{'https' if settings.tls_key else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+    host = settings.addresses[0]
+    return _url(settings, {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), listening[0])
 
 
 def addresses(settings: Settings, listening: Sequence[socket.socket]) -> str:
     """Return where the server is reached, as people read it."""
-    scheme = "https" if settings.tls_key else "http"
-    names = [f"[{host}]" if ":" in host else host for host in settings.addresses]
-    return ", ".join(
-        f"{scheme}://{name}:{open_socket.getsockname()[1]}" for name, open_socket in zip(names, listening, strict=True)
-    )
+    return ", ".join(map(partial(_url, settings), settings.addresses, listening))
+
+
+def _url(settings: Settings, host: str, open_socket: socket.socket) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"{'https' if settings.tls_key else 'http'}://{name}:{open_socket.getsockname()[1]}"
 
 
 def load_process(

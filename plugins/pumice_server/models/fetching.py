@@ -12,6 +12,7 @@ from pumice_server.errors import bad_request
 from pumice_server.models.pulls import Pull
 from pumice_server.models.served_model import ServedModel
 from pumice_server.models.served_models import Models
+from pumice_server.models.variant import plain_name
 from pumice_server.pools import FILES
 
 _MAX_NAME = 500  # characters
@@ -39,7 +40,7 @@ async def delete_model(models: Models, name: str) -> None:
     Files that were on this machine before, or that a model of the command line has, are never deleted. Files that
     clients have fetched under several names are deleted with the last of them.
     """
-    name = name.removesuffix(":latest")
+    name = plain_name(name)
     served_model = models.known(name)
     if served_model is None:
         raise HTTPException(404, f"there is no model {name!r:.100}")

@@ -332,8 +332,8 @@ def _tell_loading(served_model: ServedModel) -> None:
 
 def _warn_of_missing_packages(service: ModelService) -> None:
     """Warn if packages are missing that read what the model sees or hears."""
-    needed = {"PIL": service.sees, "av": service.watches, "soundfile": service.hears, "soxr": service.hears}
-    missing = [name for name, is_needed in needed.items() if is_needed and not find_spec(name)]
+    media, needed = service.model.facts.media, {"PIL": "image", "av": "video", "soundfile": "audio", "soxr": "audio"}
+    missing = [name for name, kind in needed.items() if kind in media and not find_spec(name)]
     if missing:
         problem = f"{', '.join(missing)} missing: requests with images or sounds get errors"
         logger.warning("%s: %s; %s", service.name, problem, install_command("media"))

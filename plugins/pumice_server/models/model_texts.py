@@ -19,21 +19,6 @@ class ModelTexts:
     def __init__(self, model: pumice.Model) -> None:
         self.model = model
 
-    @property
-    def sees(self) -> bool:
-        """True if prompts may have images."""
-        return "image" in self.model.facts.media
-
-    @property
-    def watches(self) -> bool:
-        """True if prompts may have videos."""
-        return "video" in self.model.facts.media
-
-    @property
-    def hears(self) -> bool:
-        """True if prompts may have sounds."""
-        return "audio" in self.model.facts.media
-
     async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Return the tokens of a text, computed off the event loop."""
         return await aside(self.model.tokenizer.tokenize, text, add_special, parse_special, size=WORK * len(text))

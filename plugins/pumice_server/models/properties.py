@@ -17,6 +17,8 @@ from pumice_server.settings import Settings
 
 logger = logging.getLogger("pumice")
 
+_MODALITIES = {"vision": "image", "video": "video", "audio": "audio"}
+
 
 def properties(served_model: ServedModel, service: Service, settings: Settings) -> Properties:
     """Return the properties of a loaded model. The first call is slow, since it renders chats by the template.
@@ -38,7 +40,7 @@ def properties(served_model: ServedModel, service: Service, settings: Settings) 
             DevicePart(name=each.name, is_gpu=each.is_gpu, bytes=each.bytes, parts=each.parts, layers=each.layers)
             for each in model.facts.devices
         ],
-        modalities={"vision": service.sees, "video": service.watches, "audio": service.hears},
+        modalities={name: kind in model.facts.media for name, kind in _MODALITIES.items()},
         media_marker=MEDIA_MARKER,
         endpoint_slots=settings.slots,
         endpoint_props=False,

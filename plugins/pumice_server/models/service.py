@@ -154,7 +154,7 @@ class Service(RequestView):
 
     async def _with_fetched(self, messages: ChatMessages) -> ChatMessages:
         """Return messages with the images that addresses name. Raises as ``with_fetched`` and ``in_time``."""
-        return await self.in_time(with_fetched(messages, self.media_hosts if self.sees else ()))
+        return await self.in_time(with_fetched(messages, self.media_hosts if "image" in self.model.facts.media else ()))
 
     async def prepare_texts(self, messages: ChatMessages) -> list[pumice.PreparedText]:
         """Return the tokens and media of the contents of messages, without a template. Raises as ``in_time``."""
