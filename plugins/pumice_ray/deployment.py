@@ -46,7 +46,7 @@ _QUIET = {"log_level": "ERROR"}
 _REQUESTS = {"log_level": "INFO", "enable_access_log": False}  # one line per request, with its id
 
 
-def replicas_of(spec: ModelSpec, replicas: Replicas, by_prefix: bool = True, owner: Any = None) -> Any:
+def replicas_of(spec: ModelSpec, replicas: Replicas, owner: Any = None) -> Any:
     """Return the Serve application with a model's replicas: autoscaled by queue length, each with its own devices.
 
     It ends with the placement group ``owner``, if there is one.
@@ -54,11 +54,7 @@ def replicas_of(spec: ModelSpec, replicas: Replicas, by_prefix: bool = True, own
     config = load_config({**spec.options.get("config", {}), **_settings(spec)})
     router = RequestRouterConfig(
         request_router_class=PrefixRouter,
-        request_router_kwargs={
-            "n_parallel": config.n_parallel,
-            "most": _QUEUE * config.n_parallel,
-            "by_prefix": by_prefix,
-        },
+        request_router_kwargs={"n_parallel": config.n_parallel, "most": _QUEUE * config.n_parallel},
     )
     scaling = {
         "min_replicas": replicas.least,

@@ -24,17 +24,15 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     many may arrive at once.
     """
 
-    def initialize_state(self, n_parallel: int, most: int, by_prefix: bool = True) -> None:
+    def initialize_state(self, n_parallel: int, most: int) -> None:
         """Configure the router.
 
         Args:
             n_parallel: sequences that a replica computes concurrently; with as many requests it counts as busy.
             most: maximum calls of a replica; requests leave at least one call to the event stream.
-            by_prefix: prefer replicas with a cached prefix.
         """
         self._most = most
         self._n_parallel = n_parallel
-        self._by_prefix = by_prefix
         self._prefixes = Prefixes()
         self._on_their_way: defaultdict[ReplicaID, deque[float]] = defaultdict(
             deque
@@ -58,8 +56,6 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
 
     def _holders(self, request: Request, replicas: list[RunningReplica]) -> list[RunningReplica]:
         """Return the idle replicas with the longest cached prefix of the prompt; [] if no replica has any of it."""
-        if not self._by_prefix:
-            return []
         by_id = {replica.replica_id: replica for replica in replicas}
         depth, holders = self._prefixes.holders(request.prompt, request.cache_salt, by_id)
         return [by_id[id] for id in holders if self._in_hand(by_id[id]) <= self._n_parallel] if depth else []
