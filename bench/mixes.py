@@ -5,8 +5,8 @@
 Two copies of MODEL (the demo model by default) and a model that ranks texts are served on the CPU backend, two of them
 loaded at a time, each with a small cache and a short queue. Requests that are known to have one answer are sent alone
 first. Then clients send them at random, leave in the middle, unload models, save and restore prompts, and send wrong
-requests; with --kill-every an engine is killed at intervals (Linux). The exit status is 1 if an answer differs, if a
-request fails without a kill, or if the server is not alive or its memory or open files grew.
+requests; with --kill-every an engine is killed at intervals. The exit status is 1 if an answer differs, if a request
+fails without a kill, or if the server is not alive or its memory or open files grew. Linux only (/proc).
 """
 
 from __future__ import annotations
