@@ -12,25 +12,8 @@ from pumice_server.errors import too_late
 T = TypeVar("T")
 
 
-class Item(Protocol):
-    """A part of a stream."""
-
-    @property
-    def finish_reason(self) -> str | None: ...
-
-
-class Done(Protocol):
-    """A complete stream."""
-
-    @property
-    def finish_reason(self) -> str: ...
-
-    @property
-    def tokens(self) -> Sequence[int]: ...
-
-
-S = TypeVar("S", bound=Item, covariant=True)
-D = TypeVar("D", bound=Done, covariant=True)
+S = TypeVar("S", bound="pumice.Piece | pumice.ChatDelta", covariant=True)
+D = TypeVar("D", bound="pumice.Completion | pumice.ChatCompletion", covariant=True)
 
 
 class Source(Protocol[S, D]):
@@ -52,7 +35,7 @@ class Source(Protocol[S, D]):
     def timings(self) -> pumice.Timings: ...
 
 
-def is_late(done: Done) -> bool:
+def is_late(done: pumice.Completion | pumice.ChatCompletion) -> bool:
     """Return True if a request timed out before its first token."""
     return done.finish_reason == "timeout" and not done.tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -92,7 +92,7 @@ async def _written(request: Request, translates: bool) -> Response | Transcripti
     if body.stream:
         return Streaming(_events(streams, n_audio), lambda: service.end(streams))
     (done,) = await unless_gone(request, service.gather(streams))
-    text = _text(cast(Done, done))
+    text = _text(done)
     if body.response_format == "text":
         return PlainTextResponse(text + "\n")
     return Transcription(text=text, usage=_usage(streams[0].timings, n_audio))
@@ -108,7 +108,7 @@ async def _timed(
         piece = pumice.Audio(samples[start:end], rate=RATE)
         streams, _ = await unless_gone(request, _start(request, service, body, piece, translates))
         (done,) = await unless_gone(request, service.gather(streams))
-        segments.append(Segment(start / RATE, end / RATE, _text(cast(Done, done))))
+        segments.append(Segment(start / RATE, end / RATE, _text(done)))
     if body.response_format == "srt":
         return PlainTextResponse(subrip(segments))
     if body.response_format == "vtt":
@@ -243,7 +243,7 @@ async def _events(streams: Streams, n_audio: int) -> AsyncIterator[Transcription
     text = sent = ""
     async for _, items in merge(streams):
         for item in items:
-            text += item.content if isinstance(item, pumice.ChatDelta) else cast(pumice.Piece, item).text
+            text += item.content if isinstance(item, pumice.ChatDelta) else item.text
             new = _certain(text)[len(sent) :]
             sent += new
             if new:
