@@ -26,7 +26,7 @@ from pumice.engine.placement.backends import OpeningBackends
 from pumice.engine.placement.fitting import fit_model
 from pumice.engine.placement.runner import Observer
 from pumice.engine.placement.sizing import facts_of, make_limits
-from pumice.engine.requests.arguments import AdapterNames, NamedAdapter, check_ids, token_ids
+from pumice.engine.requests.arguments import AdapterNames, check_ids, token_ids
 from pumice.engine.requests.generation import salt_of
 from pumice.engine.requests.reading import LogitRows, ReadRequest, Rows
 from pumice.engine.speech import Speaker, SpeechGraphs
@@ -76,7 +76,7 @@ class LoadOptions(TypedDict, total=False):
     plugins: Sequence[object]
     policy: SchedulingPolicy | None
     observer: Observer | None
-    opened: Callable[[GGUFFile], None] | None
+    opened: Callable[[GGUFFile], object] | None
     opening: OpeningBackends | None
     begins_text: bool
 
@@ -397,8 +397,8 @@ class LocalEngine:
 
     def _name_adapters(self, adapters: Mapping[str, AdapterOptions]) -> None:
         """Let requests name these adapters, which have been read."""
-        named = {name: NamedAdapter(self._adapters[name].key, options.scale) for name, options in adapters.items()}
-        self._adapter_names.named = named
+        keys = self._adapters
+        self._adapter_names.named = {name: (keys[name].key, options.scale) for name, options in adapters.items()}
 
 
 def load_model(path: str | Path, config: Config, **options: Unpack[LoadOptions]) -> Model:

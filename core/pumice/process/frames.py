@@ -77,10 +77,9 @@ class FrameSender:
 
     def run(self) -> None:
         """Write frames until the end."""
-        write = FrameWriter(self._pipe)
         with contextlib.suppress(OSError), self._pipe:  # as above
             while (data := self._frames.get()) is not None:
-                write(data)
+                write_frame(self._pipe, data)
                 with self._lock:
                     self._n_left -= 1
 

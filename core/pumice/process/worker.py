@@ -14,12 +14,11 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from pumice import sandbox
 from pumice.engine.messages import Close, Command, Event
 from pumice.errors import BackendError, EngineError, OutOfMemoryError
-from pumice.gguf import GGUFFile
 from pumice.isolation.wire import take_standard_streams
 from pumice.local_engine import LocalEngine
 from pumice.model_files.summary import Summary
@@ -71,7 +70,7 @@ def main() -> int:
             send(data)
 
     loaded: Future[EngineHost] = Future()
-    telling = _Telling(write)
+    telling = ThreadPoolExecutor(1, "pumice-header")  # the other end may be slow to read the header
     most = MAX_COMMAND_BYTES  # of a command, which may have the rows of images once the model is loaded
     coming = map(COMMANDS.decode, read_frames(commands, lambda: most))
     load = next(coming)
@@ -86,14 +85,17 @@ def main() -> int:
             if config.memory_limit:
                 sandbox.limit({"DATA": int(config.memory_limit * 2**30)})
             engine = LocalEngine(
-                load.path, config, progress=lambda done, total: write(Loading(done, total)), opened=telling
+                load.path,
+                config,
+                progress=lambda done, total: write(Loading(done, total)),
+                opened=lambda file: telling.submit(write, Opened(Header.of(file.metadata, Summary.of(file)))),
             )
             engine.open_media()
             engine.thread.rehearse()
             engine.runner.placed.wait_until_prepared()
-            telling.join()
+            telling.shutdown()
     except Exception as error:
-        telling.join()  # the error is the last message
+        telling.shutdown()  # the error is the last message
         write(NotLoaded(_explained(error, config.memory_limit)))
         return 1
     gc.enable()
@@ -107,26 +109,6 @@ def main() -> int:
         loaded.set_result(host)
         engine.thread.join()
     return 0 if engine.closed else 1
-
-
-class _Telling:
-    """Sends the header of an opened file by a thread, since the other end may be slow to read it."""
-
-    def __init__(self, write: Callable[[Report], None]) -> None:
-        self._write = write
-        self._threads: list[threading.Thread] = []
-
-    def __call__(self, file: GGUFFile) -> None:
-        """Begin to send. Raises ModelError if the metadata is too large to be sent."""
-        report = Opened(Header.of(file.metadata, Summary.of(file)))
-        thread = threading.Thread(target=self._write, args=[report], name="pumice-header", daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def join(self) -> None:
-        """Wait until the header is sent."""
-        for thread in self._threads:
-            thread.join()
 
 
 def _explained(error: Exception, limit: float) -> Exception:

@@ -7,7 +7,6 @@ import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
@@ -30,15 +29,8 @@ _THEIRS = {
 """Keys that are no options, and why they have no meaning here."""
 
 
-class Preset(NamedTuple):
-    """A section: a model's name, and its arguments."""
-
-    name: str
-    arguments: list[str]
-
-
-def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Collection[str]) -> list[Preset]:
-    """Return the models of a file.
+def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Collection[str]) -> dict[str, list[str]]:
+    """Return the arguments of the models of a file, by their names.
 
     Args:
         path: INI file.
@@ -83,7 +75,7 @@ def read_presets(path: Path, params: Sequence[click.Parameter], server_wide: Col
         raise click.UsageError(f"--models-preset: {path}: there is no section, such as [name]")
     if len(names) > MAX_MODELS:
         raise click.UsageError(f"--models-preset: {path}: {len(names)} sections; at most {MAX_MODELS} are read")
-    return [Preset(name, [*shared, *reader.arguments(name, parser[name])]) for name in names]
+    return {name: [*shared, *reader.arguments(name, parser[name])] for name in names}
 
 
 class _Reader:

@@ -430,21 +430,21 @@ def _preset_specs(path: Path, of_models: Collection[str], own_folders: Mapping[s
     context = click.get_current_context()
     specs = []
     server_wide = (context.params.keys() - of_models) | {"models_dir", "models_catalogue"}
-    for preset in read_presets(path, command.params, server_wide):
+    for name, arguments in read_presets(path, command.params, server_wide).items():
         try:
-            options = _merged(context, command.make_context(command.name, list(preset.arguments)))
+            options = _merged(context, command.make_context(command.name, arguments))
             take_cluster(options)
             _take_server(options, elsewhere=True)
             paths = choose_models([], options, has_others=True)
             if len(paths) > 1:
                 raise click.UsageError(f"names {len(paths)} models; name one")
-            names = list(dict.fromkeys([preset.name, *_names(options.pop("alias"))]))
+            names = list(dict.fromkeys([name, *_names(options.pop("alias"))]))
             tags, adapters = _names(options.pop("tags")), take_adapters(options)
-            model = paths[0] if paths else preset.name
+            model = paths[0] if paths else name
             specs.append(ModelSpec(names, model, _load_options(adapters, options, own_folders), size_of(model), tags))
         except (click.ClickException, pumice.PumiceError) as error:
             reason = error.format_message() if isinstance(error, click.ClickException) else str(error)
-            raise click.UsageError(f"--models-preset: {path}: [{preset.name}]: {reason}", context) from None
+            raise click.UsageError(f"--models-preset: {path}: [{name}]: {reason}", context) from None
     return specs
 
 

@@ -6,9 +6,10 @@ prefix is returned as text. Schedules and their rounding are those of llama.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,6 @@ Asking = Generator[tuple[list[int], list[int]], Rows, None]
 def fill(generation: Generation, masks: Masks) -> Asking:
     """Replace masks by tokens, step by step; ``generation`` accepts the filled prefix."""
     how, n_prompt = generation.request, len(generation.request.prompt)
-    algorithm = how.diffusion_algorithm
     n_new = min(generation.n_left if generation.n_left < 1 << 32 else LENGTH, generation.n_ctx - n_prompt)
     canvas = [*generation.request.prompt, *[masks.token] * n_new]
     random = np.random.default_rng(generation.chain.seed)
@@ -57,7 +57,7 @@ def fill(generation: Generation, masks: Masks) -> Asking:
     for place in range(n_prompt, len(canvas)):  # masks that a random algorithm has left
         if canvas[place] == masks.token:
             logits = yield from _logits(canvas, [max(place - masks.shifted, 0)], n_prompt, masks.token, how.cfg_scale)
-            canvas[place] = _choose(generation, logits[0], algorithm, random)[0]
+            canvas[place] = _choose(generation, logits[0], how.diffusion_algorithm, random)[0]
     accept_known(generation, canvas, masks.token)
     generation.finish_reason = generation.finish_reason or ("length" if generation.n_left <= 0 else "context_full")
 
@@ -71,14 +71,16 @@ def accept_known(generation: Generation, canvas: Sequence[int], mask: int) -> No
         generation.accept(token)
 
 
-def schedule(n_prompt: int, n_new: int, n_steps: int, block_length: int | None) -> Iterator[tuple[range, FillCount]]:
+def schedule(
+    n_prompt: int, n_new: int, n_steps: int, block_length: int | None
+) -> Iterator[tuple[range, Callable[[int], int]]]:
     """Yield each step's positions, and the number of masks to fill there.
 
     Blocks are filled evenly, one after the other; without blocks each step leaves a scheduled share of masks.
     """
     if block_length is None:
         for step in range(n_steps):
-            yield range(n_prompt, n_prompt + n_new), FillCount(step, n_steps)
+            yield range(n_prompt, n_prompt + n_new), partial(_fill_count, step, n_steps, 0)
         return
     n_blocks = -(-n_new // block_length)
     steps = max(1, n_steps // n_blocks)
@@ -86,24 +88,17 @@ def schedule(n_prompt: int, n_new: int, n_steps: int, block_length: int | None) 
         start = n_prompt + block * block_length
         places = range(start, min(start + block_length, n_prompt + n_new))
         for step in range(steps):
-            yield places, FillCount(step, steps, evenly=len(places))
+            yield places, partial(_fill_count, step, steps, len(places))
 
 
-@dataclass(frozen=True)
-class FillCount:
-    """The number of masks that a step fills. ``evenly``: the masks are distributed evenly over all steps."""
-
-    step: int
-    n_steps: int
-    evenly: int = 0
-
-    def __call__(self, n_masked: int) -> int:
-        if self.evenly:
-            return self.evenly // self.n_steps + (self.step < self.evenly % self.n_steps)
-        if self.step == self.n_steps - 1:
-            return n_masked
-        now, then = (np.float32(1) - np.float32(i) / self.n_steps * (1 - EPS) for i in (self.step, self.step + 1))
-        return int(np.float32(n_masked) * (np.float32(1) - then / now))
+def _fill_count(step: int, n_steps: int, evenly: int, n_masked: int) -> int:
+    """Return the number of masks that a step fills, of ``n_masked``, or of ``evenly`` distributed over all steps."""
+    if evenly:
+        return evenly // n_steps + (step < evenly % n_steps)
+    if step == n_steps - 1:
+        return n_masked
+    now, then = (np.float32(1) - np.float32(i) / n_steps * (1 - EPS) for i in (step, step + 1))
+    return int(np.float32(n_masked) * (np.float32(1) - then / now))
 
 
 def _logits(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,13 @@ Scales = Sequence[tuple[str, float]]
 """The adapters that a job uses, by key, with their scales."""
 
 
-@dataclass(frozen=True)
-class NamedAdapter:
-    """An adapter that requests can name: its key in the graphs, and its scale for requests that name none."""
-
-    key: str
-    scale: float
-
-
 class AdapterNames:
-    """The adapters of a model by name. ``named`` is replaced as a whole when adapters come or go."""
+    """The adapters of a model by name: the key of each in the graphs, and its scale for requests that name none.
 
-    def __init__(self, named: Mapping[str, NamedAdapter] | None = None) -> None:
+    ``named`` is replaced as a whole when adapters come or go.
+    """
+
+    def __init__(self, named: Mapping[str, tuple[str, float]] | None = None) -> None:
         self.named = dict(named or {})
 
     def scales(self, asked: Mapping[str, float] | None) -> Scales:
@@ -41,12 +35,13 @@ class AdapterNames:
         check_adapters(asked)
         named = self.named
         if asked is None:
-            asked = {name: adapter.scale for name, adapter in named.items()}
+            asked = {name: scale for name, (_, scale) in named.items()}
         sums: dict[str, float] = {}
         for name, scale in asked.items():
             if name not in named:
                 raise unknown_adapter(name, named)
-            sums[named[name].key] = sums.get(named[name].key, 0.0) + float(scale)
+            key, _ = named[name]
+            sums[key] = sums.get(key, 0.0) + float(scale)
         return tuple((key, scale) for key, scale in sorted(sums.items()) if scale)
 
 

@@ -6,6 +6,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pumice
 from pumice_server.interface import LEAST_LOGPROB, HasLogprob, Service, TextOrTokens, aside, bad_request
 from pumice_server.protocols.openai.bodies import CompletionBody
 
@@ -13,13 +14,6 @@ _ENTRY_BYTES = 1024  # approximate bytes of a prompt token's entry
 
 Found = tuple[int, HasLogprob | None]
 """A token and its log-probabilities; the first token of a text has none."""
-
-
-class _Likely(NamedTuple):
-    """Log-probability of a token, and the most probable tokens at its position."""
-
-    logprob: float
-    top: Sequence[tuple[int, float]]
 
 
 class PromptReport(NamedTuple):
@@ -64,7 +58,7 @@ async def read_head(
 
 def _head(service: Service, text: str, scored: Sequence[Found], numbers: tuple[int, int]) -> PromptReport:
     n_told, n_echoed = numbers
-    echoed = [(token, score and _Likely(score.logprob, score.top[:n_echoed])) for token, score in scored]
+    echoed = [(token, score and pumice.Logprobs(score.logprob, score.top[:n_echoed])) for token, score in scored]
     by_position = [None if score is None else _by_id(service, token, score, n_told) for token, score in scored]
     return PromptReport(text, echoed if n_echoed >= 0 else (), by_position if n_told >= 0 else ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import orjson
@@ -167,7 +167,7 @@ class _ResponseBuilder:
 
     def __init__(self, service: Service, body: ResponseBody, request: Request, turns: ToolTurns) -> None:
         self._turns = turns
-        self._numbered = _Numbered()
+        self._numbers = count()
         self.wire = Wire("text/event-stream", event, b":\n\n", self._error)
         self._owner = request.state.client
         self._store: ResponseStore = request.app.state.responses
@@ -258,6 +258,9 @@ class _ResponseBuilder:
         async for kind, fields in events:
             yield self._numbered(kind, **fields)
 
+    def _numbered(self, kind: str, **fields: Any) -> bytes:
+        return event(ResponseEvent(type=kind, sequence_number=next(self._numbers), **fields), kind)
+
     def _error(self, problem: Problem) -> bytes:
         return self._numbered("error", code=problem.type, message=problem.message, param=None)
 
@@ -272,17 +275,6 @@ async def _call_events(
         for ended in end_call(items, call, await outcome, was_asked):
             yield ended
     await turns.finish()
-
-
-class _Numbered:
-    """Numbers the events of one stream."""
-
-    def __init__(self) -> None:
-        self._number = -1
-
-    def __call__(self, kind: str, **fields: Any) -> bytes:
-        self._number += 1
-        return event(ResponseEvent(type=kind, sequence_number=self._number, **fields), kind)
 
 
 def _usage(usage: pumice.Usage) -> ResponseUsage:
