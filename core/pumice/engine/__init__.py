@@ -8,27 +8,18 @@ from typing import TYPE_CHECKING
 from pumice.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from pumice.engine.client import EngineClient, EngineLink
-    from pumice.engine.loop.engine import Engine
-    from pumice.engine.loop.thread import EngineThread
-    from pumice.engine.messages import EngineFinishReason, Request, Snapshot, Timings
-    from pumice.engine.placement.runner import Runner
-    from pumice.engine.requests.generation import Generation
-    from pumice.engine.requests.prepare import Preparer
-
-__all__ = [
-    "Engine",
-    "EngineClient",
-    "EngineFinishReason",
-    "EngineLink",
-    "EngineThread",
-    "Generation",
-    "Preparer",
-    "Request",
-    "Runner",
-    "Snapshot",
-    "Timings",
-]
+    from pumice.engine.client import EngineClient as EngineClient, EngineLink as EngineLink
+    from pumice.engine.loop.engine import Engine as Engine
+    from pumice.engine.loop.thread import EngineThread as EngineThread
+    from pumice.engine.messages import (
+        EngineFinishReason as EngineFinishReason,
+        Request as Request,
+        Snapshot as Snapshot,
+        Timings as Timings,
+    )
+    from pumice.engine.placement.runner import Runner as Runner
+    from pumice.engine.requests.generation import Generation as Generation
+    from pumice.engine.requests.prepare import Preparer as Preparer
 
 _HOMES = {
     "client": ["EngineClient", "EngineLink"],
