@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from pumice.architecture import MAIN
 from pumice.backend.step import Batch, draft_of_slot
@@ -26,16 +26,6 @@ _TOKENS, _MODEL = "tokenizer.ggml.tokens", "tokenizer.ggml.model"
 LEAST_SHARED = 0.1  # minimum share of the draft's tokens with a counterpart in the target's vocabulary
 
 
-class DraftVocabulary(Protocol):
-    """Translates tokens of the target model to those of the draft, and back."""
-
-    def read(self, tokens: Iterable[int]) -> list[int]:
-        """Return the draft's tokens for tokens of the target."""
-
-    def written(self, token: int) -> int | None:
-        """Return the target's token for a token of the draft; None without a counterpart."""
-
-
 class SameVocabulary:
     """Both models have the same tokens; either may have unused logits beyond them.
 
@@ -49,9 +39,11 @@ class SameVocabulary:
         self._n_target = n_target
 
     def read(self, tokens: Iterable[int]) -> list[int]:
+        """Return the draft's tokens for tokens of the target."""
         return [token for token in tokens if token < self._n_draft]
 
     def written(self, token: int) -> int | None:
+        """Return the target's token for a token of the draft; None without a counterpart."""
         return token if token < self._n_target else None
 
 
@@ -96,6 +88,10 @@ class OtherVocabulary:
             return [token for token in single if token is not None]
 
 
+DraftVocabulary = SameVocabulary | OtherVocabulary
+"""Translates tokens of the target model to those of the draft, and back."""
+
+
 def _by_bytes(tokenizer: Tokenizer, n_vocab: int) -> dict[bytes, int]:
     """Return the first token with each text, without control tokens, whose text is empty."""
     tokens: dict[bytes, int] = {}
@@ -110,11 +106,7 @@ def have_same_tokens(target: Mapping[str, Any], draft: Mapping[str, Any]) -> boo
     if target_tokens is None or draft_tokens is None:
         return target_tokens is draft_tokens
     n = min(len(target_tokens), len(draft_tokens))
-    return target.get(_MODEL) == draft.get(_MODEL) and _listed(target_tokens, n) == _listed(draft_tokens, n)
-
-
-def _listed(tokens: Sequence[str], n: int) -> list[str]:
-    return list(tokens[:n])
+    return target.get(_MODEL) == draft.get(_MODEL) and [*target_tokens[:n]] == [*draft_tokens[:n]]
 
 
 def other_vocabulary(target: Tokenizer, draft: Tokenizer, n_target: int, n_draft: int) -> OtherVocabulary:

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
+from pumice.engine.cache.kv_cache import n_equal
 from pumice.engine.drafts.choice import Acceptance
 from pumice.engine.drafts.drafter import FORCED, Draft, Drafter, checked_tokens
 from pumice.engine.requests.generation import Generation
@@ -189,8 +189,7 @@ class ProposerPool:
         draft, own.unverified = own.unverified, None
         if draft is not None and draft.name in own.acceptance:
             following = generation.generated[own.n_before : own.n_before + len(draft.tokens)]
-            equal = takewhile(lambda pair: pair[0] == pair[1], zip(following, draft.tokens, strict=False))
-            own.acceptance[draft.name].rates.count(len(following), sum(1 for _ in equal))
+            own.acceptance[draft.name].rates.count(len(following), n_equal(following, draft.tokens))
 
     def ask(self, name: str, sequences: Sequence[Generation], most: Sequence[int]) -> list[Sequence[int]]:
         """Return the proposals of a proposer for sequences, after passing their new tokens to it."""
