@@ -2,12 +2,12 @@
 
     python tests/make_fixtures/usual.py
 
+The other keys are listed in tests/fixtures/conversions/unread.json: once a conversion reads one, make the table again.
 A model type has the values of its class, for each section the section's own type, and the class of a model that
 continues texts.
 """
 
 import json
-import re
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -20,37 +20,39 @@ import transformers  # noqa: E402
 from huggingface_hub.errors import StrictDataclassError  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
 
+from make_fixtures.read_keys import ROOT, SOURCES, UNREAD, read_keys  # noqa: E402
 from pumice_architectures.conversions import CONVERSIONS, PROJECTORS  # noqa: E402
 
-ROOT = TESTS.parent
-SOURCES = ("core/pumice/convert", "plugins/pumice_architectures/conversions")
 USUAL = ROOT / SOURCES[0] / "usual.json"
 NO_VALUES = {"model_type", "initializer_range", "vocab_size"}  # the embeddings' rows count
 
 
 def main() -> None:
-    read = set(re.findall(r'"(\w+)"', "".join(p.read_text() for each in SOURCES for p in (ROOT / each).glob("*.py"))))
+    read = read_keys()
     table: dict[str, dict[str, Any]] = {}
+    unread: set[str] = set()
     models = {name.lower(): name for name in dir(transformers)}
     for name in sorted({*CONVERSIONS, *PROJECTORS}):
         if model := getattr(transformers, models.get(name.lower(), ""), None):
-            add(model.config_class, read - NO_VALUES, table)
+            add(model.config_class, read - NO_VALUES, table, unread)
     lines = [f"{json.dumps(kind)}: {json.dumps(values)}" for kind, values in sorted(table.items())]
     USUAL.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    UNREAD.write_text(json.dumps(sorted(unread - NO_VALUES)) + "\n")
 
 
-def add(config: Any, read: set[str], table: dict[str, dict[str, Any]]) -> None:
+def add(config: Any, read: set[str], table: dict[str, dict[str, Any]], unread: set[str]) -> None:
     """Add a class of configurations and those of its sections."""
     if config.model_type in table:
         return
     defaults = {field.name: field.default for field in fields(config)}
     defaults |= {theirs: defaults[ours] for ours, theirs in config.attribute_map.items() if ours in defaults}
-    values = {key: value for key, value in defaults.items() if key in read}
     values = {
         key: list(value) if isinstance(value, tuple) else value
-        for key, value in values.items()
+        for key, value in defaults.items()
         if isinstance(value, (bool, int, float, str, list, tuple)) and value != "auto" and not key.endswith("_token_id")
     }  # fmt: skip
+    unread |= values.keys() - read
+    values = {key: value for key, value in values.items() if key in read}
     if (name := MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)) in CONVERSIONS:
         values["class"] = name
     table[config.model_type] = values
@@ -69,7 +71,7 @@ def add(config: Any, read: set[str], table: dict[str, dict[str, Any]]) -> None:
         section = type(getattr(made, name)) if section is transformers.AutoConfig else section
         if getattr(section, "model_type", "") and name in read:
             values[name] = section.model_type
-            add(section, read, table)
+            add(section, read, table, unread)
 
 
 def rope_of(rope: dict[str, Any], base: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
+from pumice.convert.flags import check_flags
 from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
@@ -276,9 +277,10 @@ class Conversion:
         yield from ()
 
     def rename(self, name: str) -> str | None:
-        """Return a tensor's normalized name, or None if it is not converted."""
+        """Return a tensor's normalized name, or None if it is not converted. Raises ConvertError."""
         if OTHER_SENSES.search(name) or name.endswith(COMPUTED) or name.startswith(self.dropped):
             return None
+        check_flags(self.config, name)
         if self.drops_tied_output and name.endswith("lm_head.weight") and self.config.get("tie_word_embeddings"):
             return None
         name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("language_model.", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -32,6 +31,7 @@ REPLACED = {  # keys without a default if the configuration has one of others
     "rope_parameters": ("rope_scaling", "rope_theta"),
     "partial_rotary_factor": ("rotary_dim", "qk_rope_head_dim"),
 }
+ROPE_SECTIONS = ("rope_parameters", "rope_scaling")  # null is none
 TRAINED_SHORTER = ("llama3", "longrope", "su", "yarn")  # types of RoPE that depend on the context of training
 LOCAL_ROPE = ("local_rope_theta", "rope_local_theta", "rope_theta_local", "swa_rope_theta", "rope_local_base_freq")
 ROPE = {  # settings outside of their section: name there -> names in the configuration
@@ -65,7 +65,8 @@ class HFConfig(Mapping[str, Any]):
         self.last = ""
         self._outer = values
         self._inner = _text_part(values)
-        self._given = {**values, **self._inner}
+        given = {**values, **self._inner}
+        self._given = {key: value for key, value in given.items() if value or key not in ROPE_SECTIONS}
         own = usual(kind or values.get("model_type"))
         name = next((name for name in TEXT_PARTS if isinstance(own.get(name), str)), "")
         self._kinds = {key: kind for key, kind in own.items() if key.endswith("_config")}
@@ -79,15 +80,13 @@ class HFConfig(Mapping[str, Any]):
         return kind if usual(kind) and kind != self._outer.get("model_type") else self._kinds.get(name, kind)
 
     def _leave_out(self) -> None:
-        """Drop defaults of keys for which the configuration has others, and those of experts without any."""
+        """Drop defaults of keys for which the configuration has others."""
         is_scaled = "factor" in self._usual.get("rope_parameters", ())  # whatever base the configuration has
         for key, others in REPLACED.items():
             if any(other in self._given for other in others if not (is_scaled and other == "rope_theta")):
                 self._usual.pop(key, None)
         if isinstance(kinds := self._given.get("mlp_layer_types"), list):
             self._usual["first_k_dense_replace"] = len(list(takewhile(lambda kind: kind == "dense", kinds)))
-        if not any("experts" in key for key in self._given) and "moe" not in str(self._given.get("model_type")):
-            self._usual = {key: value for key, value in self._usual.items() if not re.search("expert|moe|topk", key)}
 
     def __getitem__(self, key: str) -> Any:
         self.last = key
@@ -179,6 +178,10 @@ class HFConfig(Mapping[str, Any]):
         if isinstance(value, list) and value and all(type(item) is int and 0 <= item <= MAX_INTEGER for item in value):
             return value
         return self.need(*keys, least=0)
+
+    def has_default(self, key: str) -> bool:
+        """Return True if transformers' class of the configuration has a default for a key."""
+        return key in self._usual
 
     def n_vocab(self, n_tokens: int) -> int:
         """Return the rows of the token embeddings, or ``n_tokens`` without ``vocab_size``."""

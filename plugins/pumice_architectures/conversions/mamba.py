@@ -36,7 +36,7 @@ class Mamba(Conversion):
         c = self.config
         n_embd = c.need("hidden_size", "d_model")
         n_inner = c.first("intermediate_size", "d_inner") or 2 * n_embd
-        is_falcon = c.get("model_type") == "falcon_mamba"
+        is_falcon = c.model_class == "FalconMambaForCausalLM"
         if n_inner != 2 * n_embd:
             raise c.unsupported("intermediate_size", f"twice 'hidden_size': {2 * n_embd}")
         return {

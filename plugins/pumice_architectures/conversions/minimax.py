@@ -105,6 +105,12 @@ class MiniMaxM3(MiniMaxM2):
     }
     changes = {"norm.weight": lambda norm: norm + 1.0}
 
+    def check_config(self) -> None:
+        super().check_config()
+        c = self.config
+        if c.model_class.startswith("MiniMaxM3VL") and "partial_rotary_factor" not in c.whole_rope:
+            raise ConvertError(f"{c.path}: 'partial_rotary_factor' is missing; transformers does not read 'rotary_dim'")
+
     def metadata(self) -> dict[str, Any]:
         c = self.config | (self.config.first("sparse_attention_config") or {})
         n_dense = leading_dense_layers(c)

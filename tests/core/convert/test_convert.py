@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import pumice
 import pumice.convert
 from checkpoints import FIXTURES, PROMPT, checkpoint_of, weights, write_checkpoint, write_safetensors
+from make_fixtures.read_keys import UNREAD, read_keys
 from nightly import variants
 from pumice.cli import cli
 from pumice.config import load_config
@@ -325,6 +326,26 @@ def test_what_a_familys_graph_does_not_have_is_refused(tmp_path, name, values):
 
 
 @pytest.mark.parametrize(
+    ("name", "flag", "tensor"),
+    [
+        ("llama-bias", "attention_bias", "model.layers.0.self_attn.k_proj.bias"),
+        ("jais2", "mlp_bias", "model.layers.0.mlp.down_proj.bias"),
+        ("falcon-mamba", "use_conv_bias", "backbone.layers.0.mixer.conv1d.bias"),
+        ("glm4moe", "use_qk_norm", "model.layers.0.self_attn.k_norm.weight"),
+        ("opt", "enable_bias", "model.decoder.layers.0.fc1.bias"),
+    ],
+)
+def test_tensors_that_a_flag_denies_are_refused(tmp_path, name, flag, tensor):
+    with pytest.raises(ConvertError, match=f"'{flag}' is false, but the checkpoint has '{tensor}'"):
+        open_model(changed(tmp_path, name, **{flag: False}))
+
+
+def test_defaults_have_all_keys_that_conversions_read():
+    """transformers' classes have these keys, too; ``make fixtures NAME=usual`` adds what is read since then."""
+    assert not read_keys() & set(json.loads(UNREAD.read_text()))
+
+
+@pytest.mark.parametrize(
     ("name", "key"),
     [("qwen3moe", "norm_topk_prob"), ("nemotron_h", "norm_topk_prob"), ("deepseek2", "n_shared_experts")]
     + [(name, "rope_parameters") for name in ("gpt-oss", "mixtral", "olmo3", "longcat-flash", "modern-bert")]
@@ -418,14 +439,28 @@ def test_the_class_of_a_text_part_follows_from_its_type(tmp_path, model, kind, e
         open_model(folder)
 
 
+def test_the_class_says_that_mamba_has_falcons_norms(tmp_path):
+    with open_model(changed(tmp_path, "falcon-mamba", model_type=None)) as file:
+        assert file.metadata["mamba.ssm.dt_b_c_rms"] is True
+
+
+def test_a_number_of_turned_values_that_transformers_does_not_read_is_refused(tmp_path):
+    rope = {"rope_theta": 10000.0, "rope_type": "default"}
+    with pytest.raises(ConvertError, match="'partial_rotary_factor' is missing"):
+        open_model(changed(tmp_path, "minimax-m3-transformers", rope_parameters=rope, rotary_dim=8))
+
+
 def test_null_is_no_default(tmp_path):
     with open_model(changed(tmp_path, "mistral", sliding_window=None)) as file:
         assert "llama.attention.sliding_window" not in file.metadata
 
 
-def test_a_base_of_rope_leaves_the_default_scaling(tmp_path):
+@pytest.mark.parametrize("null", [{}, {"rope_scaling": None}, {"rope_parameters": None}])
+def test_a_base_of_rope_leaves_the_default_scaling(tmp_path, null):
     config = {key: value for key, value in CASES["gpt-oss"]["config"].items() if key != "rope_parameters"}
-    with open_model(checkpoint_of(tmp_path / "m", CASES["gpt-oss"] | {"config": config}, rope_theta=7777.0)) as file:
+    with open_model(
+        checkpoint_of(tmp_path / "m", CASES["gpt-oss"] | {"config": config | null}, rope_theta=7777.0)
+    ) as file:
         rope = [file.metadata[f"gpt-oss.rope.{key}"] for key in ("freq_base", "scaling.type", "scaling.factor")]
     assert rope == [7777.0, "yarn", 32.0]
 
