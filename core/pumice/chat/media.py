@@ -39,11 +39,11 @@ def take_media(message: Any, where: str, media: list[Media] | None) -> Any:
     content = message.get("content") if isinstance(message, Mapping) else None
     if not isinstance(content, list | tuple):
         return message
-    if not any(isinstance(part, str) or _kind(part) for part in content):
+    if not any(isinstance(part, str) or part_kind(part) for part in content):
         return message
     parts: list[Any] = []
     for i, part in enumerate(content):
-        if kind := _kind(part):
+        if kind := part_kind(part):
             if media is None:
                 raise RequestError(f"{where}.content[{i}]: {NO_MEDIA}")
             if len(media) == MAX_IMAGES:
@@ -62,7 +62,7 @@ def has_media(messages: object) -> bool:
     if not isinstance(messages, list | tuple):
         return False
     contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
-    return any(_kind(part) for content in contents if isinstance(content, list | tuple) for part in content)
+    return any(part_kind(part) for content in contents if isinstance(content, list | tuple) for part in content)
 
 
 def mixed_content(content: Sequence[object], where: str) -> list[str | Media]:
@@ -101,14 +101,14 @@ def kind_of_base64(text: str) -> MediaKind:
 
 def web_address(part: Any) -> str:
     """Return the address on the web that a part names as its image or video; empty for any other part."""
-    if isinstance(part, MEDIA) or _kind(part) not in ("image", "video"):
+    if isinstance(part, MEDIA) or part_kind(part) not in ("image", "video"):
         return ""
     _, value = _value(part)
     is_web = isinstance(value, str) and value[:8].lower().startswith(("http://", "https://"))
     return str(value) if is_web else ""
 
 
-def _kind(part: Any) -> MediaKind | None:
+def part_kind(part: Any) -> MediaKind | None:
     """Return the kind of medium of a part of a message; None for text and anything else."""
     if isinstance(part, MEDIA):
         return kind_of(part)

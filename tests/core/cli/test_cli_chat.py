@@ -14,6 +14,7 @@ import pytest
 import pumice
 from pumice.cli.chat import sessions
 from pumice.cli.chat.conversation import Conversation
+from pumice.cli.chat.files import read_conversation
 from pumice.cli.chat.models import ChatModel
 from pumice.cli.chat.session import HELP, Session
 from pumice.cli.named_models import warn_of_assumed_template
@@ -239,6 +240,20 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, session, ru
     missing = run("chat", "--resume", "hare", "--backend", "numpy", input="And")
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "no conversation is kept as 'hare'" in missing.stderr
+
+
+def test_images_of_kept_messages_become_marks(home, run):
+    pytest.importorskip("PIL.Image").new("RGB", (64, 64), "red").save(home / "red.png")
+    sessions.make_sessions_folder()
+    sessions.write_session("last", [{"role": "user", "content": "Hi"}])
+    options = ["--image", "red.png", "--resume", "-n", "2", "--backend", "numpy"]
+    done = run("chat", "pumice-demo-vision", *options, input="What is this?")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sessions.read_session("last")[1]["content"] == "[image]\nWhat is this?"
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    content = [image, {"type": "text", "text": "Look"}]
+    (home / "talk.json").write_text(json.dumps([{"role": "user", "content": content}]))
+    assert read_conversation(home / "talk.json") == [{"role": "user", "content": "[image]\nLook"}]
 
 
 def test_another_model_goes_on_with_the_conversation(demo, model, session):

@@ -207,7 +207,7 @@ def command(
         conversation.say(first.text or "")
         answered = answer(conversation)
         if resumed is not None:
-            write_session(resumed, conversation.messages)
+            write_session(resumed, conversation.texts)
     if stats:
         echo(answered.statistics, err=True)
     if not answered.completed:

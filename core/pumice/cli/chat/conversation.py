@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.chat.media import KINDS, kind_of
-from pumice.cli.chat.files import read_conversation, read_image, read_sound, read_video, write_conversation
+from pumice.cli.chat.files import (
+    media_mark,
+    read_conversation,
+    read_image,
+    read_sound,
+    read_video,
+    write_conversation,
+)
 from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice.errors import PumiceError, RequestError
 from pumice.hub.catalogue import ChatDefaults
@@ -244,5 +251,7 @@ def _without_media(message: dict[str, Any], kinds: Container[MediaKind] = KINDS)
     content = message["content"]
     if not isinstance(content, list):
         return message
-    parts = [part if isinstance(part, str) or kind_of(part) not in kinds else f"[{kind_of(part)}]" for part in content]
+    parts = [
+        part if isinstance(part, str) or kind_of(part) not in kinds else media_mark(kind_of(part)) for part in content
+    ]
     return {**message, "content": "\n".join(parts) if all(isinstance(part, str) for part in parts) else parts}

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pumice.cache_files import read_regular, replace_file
+from pumice.chat.media import part_kind
 from pumice.chat.messages import Message, ToolCall, read_messages
 from pumice.cli.chat.history import sessions_folder
 from pumice.errors import PumiceError
@@ -32,6 +33,9 @@ from pumice.media.encoded import MAX_BYTES
 from pumice.media.images import Image
 from pumice.media.videos import Video, is_video
 from pumice.spawning.fork import detach, fork_helper
+
+if TYPE_CHECKING:
+    from pumice.architecture import MediaKind
 
 SUFFIX = ".json"
 
@@ -157,12 +161,26 @@ def _read(path: Path) -> list[dict[str, Any]]:
         messages = value.get("messages") if isinstance(value, dict) else value
         if not isinstance(messages, list):
             raise ValueError("no list of messages")
-        return _checked(messages)
+        return _checked([_with_marks(message) for message in messages])
     except OSError as error:
         raise PumiceError(f"{path}: cannot be read: {error.strerror}") from None
     except (PumiceError, ValueError, RecursionError):
         problem = "is not a conversation; expected JSON as /save writes it, or a list of messages with roles"
         raise PumiceError(f"{path}: {problem}") from None
+
+
+def media_mark(kind: MediaKind) -> str:
+    """Return the text that stands for an image, a sound or a video in kept messages, such as ``[image]``."""
+    return f"[{kind}]"
+
+
+def _with_marks(message: Any) -> Any:
+    """Return a message of a file with marks in place of its images, sounds and videos."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(content, list):
+        return message
+    parts = [{"type": "text", "text": media_mark(kind)} if (kind := part_kind(part)) else part for part in content]
+    return {**message, "content": parts}
 
 
 def _list_names() -> list[str]:
