@@ -237,6 +237,15 @@ def test_a_conversation_is_kept_and_resumed(demo, home, monkeypatch, session, ru
     done = run("chat", "--resume", "fox", "-n", "1", "--backend", "numpy", input="And")
     assert done.returncode == 0, done.stderr
     assert [message["content"] for message in sessions.read_session("fox")][-2] == "And"
+    before = sessions.read_session("fox")
+    path = home / "talk.json"
+    path.write_text(json.dumps([{"role": "user", "content": "Hello"}]))
+    for begin in ("/reset", f"/load '{path}'"):  # another conversation, which does not take the place of this one
+        conversation = Conversation(demo, OPTIONS, messages=before)
+        _, shown = session(conversation, begin, "Once", name="fox")
+        assert "fox stays as it was" in shown
+        assert sessions.read_session("fox") == before
+        assert sessions.read_session("last") == conversation.messages != before
     missing = run("chat", "--resume", "hare", "--backend", "numpy", input="And")
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "no conversation is kept as 'hare'" in missing.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ from pumice.chat import Message
 from pumice.chat.media import kind_of
 from pumice.cli.chat.clipboard import choose_text, copy
 from pumice.cli.chat.conversation import Conversation
-from pumice.cli.chat.sessions import check_session_name, session_names, write_session
+from pumice.cli.chat.sessions import LAST, check_session_name, session_names, write_session
 from pumice.cli.chat.shown import shown
 from pumice.cli.messages import explain, say
 from pumice.cli.named_models import warn_of_assumed_template
@@ -202,6 +203,7 @@ class Session:
         _tell("the next message has " + " and ".join(f"{n} {kind}{'s' * (n > 1)}" for n, kind in counts if n))
 
     def _reset(self, _: str) -> None:
+        self._leave_name()
         self._conversation.reset()
         _tell("the conversation is forgotten")
 
@@ -259,6 +261,12 @@ class Session:
         self._kept = []
         _tell(f"kept as {name}; pumice chat --resume {name} goes on with it")
 
+    def _leave_name(self) -> None:
+        """Let the conversation that has a name stay as it is: another one begins, which is kept as the latest."""
+        if self._name not in ("", LAST):
+            _tell(f"{self._name} stays as it was; /name keeps what follows under a name, too")
+            self._name = LAST
+
     def _keep(self) -> None:
         """Keep the conversation if it has changed; after an error, no longer."""
         messages = self._conversation.texts
@@ -279,6 +287,7 @@ class Session:
     def _load(self, path: str) -> None:
         file = _file(path)
         self._conversation.load(file)
+        self._leave_name()
         _tell(f"loaded {_counted(self._conversation.messages)} from {file}")
 
     def _help(self, _: str) -> None:
@@ -465,6 +474,11 @@ def _show(stream: ChatStream, markdown: bool) -> tuple[Message, bool]:
 
 
 def _file(path: str) -> Path:
+    """Return the file that a command names, also as terminals write files that are dropped onto them."""
     if not path:
         raise PumiceError("name a file")
+    if len(path) > 2 and path[0] == path[-1] and path[0] in "'\"":
+        path = path[1:-1]
+    elif os.sep == "/":
+        path = path.replace("\\ ", " ")
     return Path(path).expanduser()
