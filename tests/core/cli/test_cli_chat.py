@@ -265,6 +265,11 @@ def test_images_of_kept_messages_become_marks(home, run):
     assert read_conversation(home / "talk.json") == [{"role": "user", "content": "[image]\nLook"}]
 
 
+def test_a_conversation_that_is_too_long_names_the_commands_that_help(chat):
+    _, _, stderr = chat("Once " * 600)
+    assert "exceeds the available context size; /undo N takes back" in stderr
+
+
 def test_another_model_goes_on_with_the_conversation(demo, model, session):
     options = {"backend": "numpy", "draft": None, "config": {"adapters": {}, "chat_template": "plain"}}
     lines = ["Once", f"/model {model}", "And then", "/model nowhere", "/model", "And now?"]

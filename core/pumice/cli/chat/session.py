@@ -19,7 +19,7 @@ from pumice.cli.chat.shown import shown
 from pumice.cli.messages import explain, say
 from pumice.cli.named_models import warn_of_assumed_template
 from pumice.cli.output import echo
-from pumice.errors import PumiceError
+from pumice.errors import PromptTooLongError, PumiceError
 from pumice.hub.catalogue import chat_defaults
 from pumice.wording import counted_as, did_you_mean, printable
 
@@ -52,6 +52,9 @@ HELP = {
 
 
 _NOT_RUN = "Error: this call was not run: there is no such tool, or too many calls followed one another"
+_SHORTER = (
+    "/undo N takes back the last N messages, /reset all of them; pumice chat --resume with a larger -c goes on with all"
+)
 _CANCELLED = "Error: the user cancelled this call"
 _MAX_RESULT_LINE = 200  # characters that are shown of a tool's result
 
@@ -132,7 +135,10 @@ class Session:
                 continue
             except PumiceError as error:
                 named = line.startswith("/set")  # by the options' names, which the user typed
-                say("error", str(error) if named else explain(error)[0])
+                problem = str(error) if named else explain(error)[0]
+                if isinstance(error, PromptTooLongError):
+                    problem = f"{problem.partition(';')[0]}; {_SHORTER}"
+                say("error", problem)
 
     def _do(self, line: str) -> None:
         name, *arguments = line.split(maxsplit=1)
