@@ -301,13 +301,22 @@ def merge_layers(layers: Sequence[Layer]) -> Config:
     missing = SETTINGS.keys() - values
     if missing:
         raise ConfigError(f"{layers[0].source}: the keys {', '.join(sorted(missing))} are missing")
-    config = Config(**values, layers=tuple(layers))
+    config = _without_tildes(Config(**values, layers=tuple(layers)))
     if config.draft_min > config.draft_max:
         raise ConfigError(
             f"{config.source('draft_min')}: draft_min is {config.draft_min}, more than draft_max, "
             f"{config.draft_max}: no proposal would be long enough; lower the one or raise the other"
         )
     return config
+
+
+def _without_tildes(config: Config) -> Config:
+    """Return a configuration with the user's folder in place of ``~`` in the names of files that a model reads."""
+    files = {key: os.path.expanduser(getattr(config, key)) for key in ("mmproj", "draft", "vocoder")}
+    adapters = {
+        name: replace(adapter, file=os.path.expanduser(adapter.file)) for name, adapter in config.adapters.items()
+    }
+    return replace(config, **files, adapters=adapters)
 
 
 def _check_project(layer: Layer) -> None:

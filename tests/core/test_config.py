@@ -132,6 +132,15 @@ def test_what_can_be_no_path_is_refused(home, key, value, problem):
         load_config({key: value})
 
 
+def test_files_may_be_named_from_the_home_folder(home, monkeypatch):
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    write(user_file(home), "{mmproj: ~/m.gguf, draft: ~/d.gguf, vocoder: ~/v.gguf, adapters: {a: ~/a.gguf}}")
+    config = load_config({"cache_disk": "~/c"})
+    files = [config.mmproj, config.draft, config.vocoder, config.adapters["a"].file, config.cache_folder]
+    assert [os.path.relpath(file, home) for file in files] == ["m.gguf", "d.gguf", "v.gguf", "a.gguf", "c"]
+
+
 def test_a_named_file_that_does_not_exist_is_an_error(monkeypatch):
     monkeypatch.setenv("PUMICE_CONFIG", "/nowhere/pumice.yaml")
     with pytest.raises(ConfigError, match=r"\$PUMICE_CONFIG.*'/nowhere/pumice.yaml'"):
