@@ -78,14 +78,6 @@ class NativeGenerationBody(TextBody):
     """Fields of the answer to return; `a/b` is the field b of the field a."""
     sse_ping_interval: Annotated[int, Meta(ge=-1, le=3600)] = 30
     """Seconds between two comments in a stream while no token comes (0 or less: none)."""
-    n_keep: Annotated[int, Meta(ge=-1, le=MAX_IDS)] | None = None
-    """Ignored."""
-    n_discard: Position | None = None
-    """Ignored."""
-    n_indent: Position | None = None
-    """Ignored."""
-    n_cache_reuse: Position | None = None
-    """Ignored."""
     prompt_logprobs: Annotated[Any, refused("/v1/completions reports them")] = None
 
 
