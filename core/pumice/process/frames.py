@@ -34,18 +34,6 @@ def frame(data: bytes) -> bytes:
     return stream.getvalue()
 
 
-class FrameWriter:
-    """Writes whole frames to an unbuffered stream. Thread-safe."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._lock = threading.Lock()
-
-    def __call__(self, data: bytes) -> None:
-        with self._lock:
-            write_frame(self._stream, data)
-
-
 class FrameSender:
     """Writes frames to a pipe without keeping the sending thread waiting, in the order of sending.
 

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pumice import sandbox
 from pumice.engine.messages import Close, Command, Event
 from pumice.errors import BackendError, EngineError, OutOfMemoryError
-from pumice.isolation.wire import take_standard_streams
+from pumice.isolation.wire import take_standard_streams, write_frame
 from pumice.local_engine import LocalEngine
 from pumice.model_files.summary import Summary
 from pumice.process.codec import (
@@ -39,7 +39,7 @@ from pumice.process.codec import (
     portable,
 )
 from pumice.process.engine_host import EngineHost
-from pumice.process.frames import FrameWriter, read_frames
+from pumice.process.frames import read_frames
 from pumice.process.header import Header
 from pumice.process_list import RunningModel, listed
 from pumice.switching import COLLECTED, SWITCH_SECONDS
@@ -56,11 +56,11 @@ def main() -> int:
     gc.disable()  # until the model is loaded: nearly all objects of a load stay
     sys.setswitchinterval(SWITCH_SECONDS)
     commands, events = take_standard_streams()
-    frames = FrameWriter(events)
+    lock = threading.Lock()
 
     def send(data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # the parent was killed: commands end, and this process with them
-            frames(data)
+        with lock, contextlib.suppress(ConnectionError):  # the parent was killed: commands end, and this process too
+            write_frame(events, data)
 
     def write(report: Report) -> None:
         send(REPORTS.encode(report))

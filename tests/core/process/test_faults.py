@@ -45,7 +45,7 @@ def write_frame(stream, data):
     wire.write_frame(stream, data)
     count("write")
 
-frames.read_frame, frames.write_frame = read_frame, write_frame
+frames.read_frame, worker.write_frame = read_frame, write_frame
 sys.exit(worker.main())
 """
 
