@@ -69,12 +69,10 @@ def encode(value: Any, type_name: str | None = None) -> EncodedValue:
         return value
     name = type_name or _type_name(value)
     item = name.removesuffix("[]")
-    if item.upper() not in ValueType.__members__:
+    if item.lower() not in type_names():
         raise GGUFError(f"unknown metadata type {name!r}; types are {', '.join(type_names())}, and [] after one")
     type = ValueType[item.upper()]
     try:
-        if type is ValueType.ARR:
-            return EncodedValue(type, _arrays(value))
         return (
             EncodedValue(ValueType.ARR, _array(value, type))
             if name != item
@@ -162,16 +160,9 @@ def _items(values: Any, type: ValueType) -> bytes:
         raws = [text.encode("utf-8", "surrogateescape") for text in values]
         return b"".join([_LENGTH(len(raw)) + raw for raw in raws])
     allowed: set[builtins.type] = {int} if type in DTYPES and DTYPES[type].kind in "iu" else {int, float}
-    if type not in (ValueType.STR, ValueType.BOOL, ValueType.ARR) and kinds <= allowed:
+    if type not in (ValueType.STR, ValueType.BOOL) and kinds <= allowed:
         try:
             return pack(f"<{len(values)}{_LETTERS[type]}", *values)
         except struct.error:
             raise ValueError from None
     return b"".join(_scalar(item, type) for item in values)
-
-
-def _arrays(values: Any) -> bytes:
-    encoded = [encode(value) for value in values]
-    if any(item.type is not ValueType.ARR for item in encoded):
-        raise TypeError
-    return pack("<IQ", ValueType.ARR, len(encoded)) + b"".join(item.data for item in encoded)
