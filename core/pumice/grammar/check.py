@@ -34,6 +34,7 @@ _STEPS = 16  # number of masks to compute
 _SPECIAL = re.compile(r"<[^<>\s]{1,80}>")  # possible name of a special token
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: \[(.*)\]")
 _BY_ID = "<["  # begins a token that is named by id
+_NO_TARGET = re.compile(r"(?:Resource|Pointer|Anchor) '(?:json-schema:///)?(.*?)' (?:is not present|does not exist)")
 _REGEX_ERROR = re.compile(
     r'(?:at .*: invalid regex ".*" \(in regex\): )?regex parse error:\n +(.*)\n[ ^]+\nerror: (.*)[\s\S]*'
 )
@@ -117,6 +118,8 @@ def describe(error: str) -> str:
         return "no token can follow; a rule or a $ref may lead only to itself"
     if keywords := _UNIMPLEMENTED.match(error):
         return f"unsupported keywords of JSON Schema: {keywords[1]}"
+    if target := _NO_TARGET.match(error):
+        return f"the $ref to {target[1]!r} leads to no part of the schema; put the target into its $defs"
     if found := _REGEX_ERROR.search(error):
         error = f"{error[: found.start()]}invalid regular expression {found[1]}: {found[2]}"
     return " ".join(error.split())[:300]
