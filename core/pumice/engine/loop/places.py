@@ -102,9 +102,7 @@ class Places:
         self._told_of = job
         self.n_lacked += 1
         level = logging.WARNING if self.n_lacked == 1 else logging.INFO
-        text = (
-            "a request of %d tokens waits for others: no room in the key/value cache (%d waited; n_ctx sets its size)"
-        )
+        text = "a request of %d tokens waits for others: the key/value cache has no room (%d waited; n_ctx sets it)"
         logger.log(level, text, len(job.tokens), self.n_lacked)
 
     def enter(self, job: Job) -> bool:
