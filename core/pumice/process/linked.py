@@ -200,9 +200,7 @@ class _LinkedSpeech:
         return stream
 
 
-def process_engine(
-    load: Load, progress: Callable[[int, int], None] | None = None, deliver: Deliver | None = None
-) -> LinkedEngine:
+def process_engine(load: Load, progress: Callable[[int, int], None] | None, deliver: Deliver | None) -> LinkedEngine:
     """Return an engine in a process of its own: a crash or a lack of memory ends only that process.
 
     Raises PumiceError.

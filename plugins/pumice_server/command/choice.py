@@ -74,7 +74,7 @@ def choose_models(given: Sequence[str], options: dict[str, Any], has_others: boo
 
 
 def make_specs(
-    paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any], tags: Sequence[str] = ()
+    paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any], tags: Sequence[str]
 ) -> list[ModelSpec]:
     """Return the models to serve. Raises UsageError for two of the same name.
 

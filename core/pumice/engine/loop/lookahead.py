@@ -157,7 +157,7 @@ class Lookahead:
         return Ask(picks, numbers, self._n_best(sequences), pasts, max(tops, default=0))
 
     def ask_rows(
-        self, sequences: Sequence[Generation], drafts: Sequence[Sequence[int]], n_drafted: int, follows: bool = False
+        self, sequences: Sequence[Generation], drafts: Sequence[Sequence[int]], n_drafted: int, follows: bool
     ) -> tuple[Sequence[Sequence[int]], Ask]:
         """Return the ``Ask`` of a step that verifies drafts, with a random number for each row, and the drafts.
 

@@ -26,7 +26,7 @@ class ReadSteps:
     ``fills_masks``: the model generates by diffusion.
     """
 
-    def __init__(self, runner: Runner, cache: KVCache, scheduler: Scheduler, fills_masks: bool = False) -> None:
+    def __init__(self, runner: Runner, cache: KVCache, scheduler: Scheduler, fills_masks: bool) -> None:
         self._runner = runner
         self._cache = cache
         self._scheduler = scheduler

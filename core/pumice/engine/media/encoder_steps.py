@@ -78,7 +78,7 @@ class PieceSteps:
         sizes: maxima of the sizes that the graph names.
     """
 
-    def __init__(self, graph: Graph, n_rows: int, most_rows: int = MOST_ROWS) -> None:
+    def __init__(self, graph: Graph, n_rows: int, most_rows: int) -> None:
         self._inputs = {name: tensor for name, tensor in graph.inputs.items() if name not in _OF_STEP}
         self._result = graph.outputs["rows"].shape[0]
         self._ids = _row_ids(graph, self._inputs) if most_rows else None

@@ -241,7 +241,7 @@ class Generation(Job):
         elif self._has_newline and timeout is not None and self.timings.generation_seconds > timeout:
             self.finish_reason = "timeout"
 
-    def follow_mask(self, least_forced: int = 1) -> None:
+    def follow_mask(self, least_forced: int) -> None:
         """Append the tokens that the samplers' masks force, and end if they allow none.
 
         Fewer than ``least_forced`` forced tokens are left to be picked one by one.

@@ -58,7 +58,7 @@ def begin_call(items: Items, call: Call) -> Iterator[Event]:
     yield "response.mcp_call_arguments.done", {**place, "arguments": call.arguments}
 
 
-def end_call(items: Items, call: Call, outcome: Outcome, was_asked: bool = False) -> Iterator[Event]:
+def end_call(items: Items, call: Call, outcome: Outcome, was_asked: bool) -> Iterator[Event]:
     """Complete a call; ``was_asked``: the user approved it."""
     item = {**ended_call(call, outcome), "approval_request_id": _ASKED + call.call.id if was_asked else None}
     yield f"response.mcp_call.{item['status']}", {"item_id": item["id"], "output_index": len(items.done)}
