@@ -109,6 +109,8 @@ def resolve_name(
         entry = look_up(name.name, config or load_config())
         name, options = parse_name(entry.model), entry.options
         assert not isinstance(name, CatalogueName)
+        if paths and isinstance(name, Path) and not os.path.exists(name):
+            raise HubError(f"{options.source}: {entry.model}: no such file")
     if (
         options is None
         and isinstance(name, Path)

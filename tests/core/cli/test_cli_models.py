@@ -127,6 +127,7 @@ def test_the_catalogue_is_right(home):
     [
         ("{x: {n_ctx: 1}}", "models.x: the key 'model' is missing"),
         ("{x: {model: y}, y: {model: x}}", "refers to itself"),
+        ("{x: {model: y}, y: {model: z}}", "models.x: z: no such file"),
         ("{x: {model: a/b, n_ctxx: 3}}", "n_ctxx"),
         ("{x: 3}", "models.x"),
         ("{x: {model: a/b, suits: [cooking]}}", "models.x: suits"),
