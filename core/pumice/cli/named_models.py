@@ -175,8 +175,7 @@ def require_file(model: str) -> None:
     from pumice.file_names import why_absent
 
     if (path := local_path(model)) and (reason := why_absent(path)):
-        where = "" if str(path) == model else f"{model}: "
-        raise HubError(f"{where}{path}: {reason}, and not the name of a model to download")
+        raise HubError(f"{model}: {reason}, and not the name of a model to download")
 
 
 def local_path(model: str) -> Path | None:
