@@ -143,19 +143,22 @@ def test_options_are_set_by_words_of_ollama_and_json(chat):
     lines = [
         "/set system Be kind.",
         "/set parameter seed 3",
+        "/set parameter num_predict 4",
+        "/set parameter num_ctx 64",
         "/set nothink",
         '/set logit_bias {"5": -1}',
         "/set verbose",
     ]
     conversation, _, stderr = chat(*lines, "Once")
     assert conversation.system == "Be kind."
-    assert conversation.options == {**OPTIONS, "seed": 3, "reasoning": False, "logit_bias": {5: -1}}
-    assert "answer 6 tokens" in stderr
+    options = {"seed": 3, "max_tokens": 4, "n_ctx": 64, "reasoning": False, "logit_bias": {5: -1}}
+    assert conversation.options == {**OPTIONS, **options}
+    assert "answer 4 tokens" in stderr
 
 
 def test_an_error_takes_the_message_back(chat, demo):
     conversation, _, stderr = chat("x " * 5000, KeyboardInterrupt(), "Once")
-    assert "--ctx-size is" in stderr
+    assert "--ctx-size is 512: it exceeds the available context size; /undo N takes back" in stderr
     assert len(conversation.messages) == 2
 
 
@@ -263,11 +266,6 @@ def test_images_of_kept_messages_become_marks(home, run):
     content = [image, {"type": "text", "text": "Look"}]
     (home / "talk.json").write_text(json.dumps([{"role": "user", "content": content}]))
     assert read_conversation(home / "talk.json") == [{"role": "user", "content": "[image]\nLook"}]
-
-
-def test_a_conversation_that_is_too_long_names_the_commands_that_help(chat):
-    _, _, stderr = chat("Once " * 600)
-    assert "exceeds the available context size; /undo N takes back" in stderr
 
 
 def test_another_model_goes_on_with_the_conversation(demo, model, session):

@@ -56,6 +56,7 @@ _SHORTER = (
     "/undo N takes back the last N messages, /reset all of them; pumice chat --resume with a larger -c goes on with all"
 )
 _CANCELLED = "Error: the user cancelled this call"
+_NAMES_BY_OLLAMA = {"num_predict": "max_tokens", "num_ctx": "n_ctx"}
 _MAX_RESULT_LINE = 200  # characters that are shown of a tool's result
 
 
@@ -324,6 +325,7 @@ class Session:
         if name in by_ollama:
             by_ollama[name](text.strip())
             return
+        name = _NAMES_BY_OLLAMA.get(name, name)
         if not name:
             for key, value in sorted({**conversation.defaults, **conversation.options}.items()):
                 _tell(f"{key} {value!r:.60}")
