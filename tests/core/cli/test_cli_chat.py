@@ -121,11 +121,9 @@ def test_commands(chat):
     assert chat("/")[2] == help
 
 
-def test_a_line_with_a_space_or_a_path_is_a_message(chat):
-    assert chat(" /exit", "/usr/bin is")[0].messages[::2] == [
-        {"role": "user", "content": "/exit"},
-        {"role": "user", "content": "/usr/bin is"},
-    ]
+def test_a_space_a_path_or_a_comment_begins_a_message(chat):
+    messages = chat(" /exit", "/usr/bin is", "/* A\n * comment */")[0].messages[::2]
+    assert [message["content"] for message in messages] == ["/exit", "/usr/bin is", "/* A\n * comment */"]
 
 
 def test_a_wrong_option_is_refused_and_changes_nothing(chat):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -362,8 +363,8 @@ class Session:
 
 
 def _is_command(line: str) -> bool:
-    """Return True for a line that begins with a slash, without a space before it, and not with a path."""
-    return line.startswith("/") and "/" not in line.split(maxsplit=1)[0][1:]
+    """Return True for a line that begins with a slash and a word, and not with a space, a path or a comment."""
+    return re.match(r"/[\w?-]*(?!\S)", line) is not None
 
 
 def _end(_: str) -> None:
