@@ -27,6 +27,7 @@ INTEGERS = {
     "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
     "expert_group_count": ("n_group",),
     "expert_group_used_count": ("topk_group",),
+    "expert_feed_forward_length": ("moe_intermediate_size",),
     "attention.key_length": ("head_dim",),
     "attention.value_length": ("head_dim",),
 }  # fmt: skip

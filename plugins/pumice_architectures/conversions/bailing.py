@@ -20,7 +20,6 @@ class BailingMoE(Conversion):
     integers = {
         "vocab_size": "vocab_size",
         "leading_dense_block_count": "first_k_dense_replace",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "num_shared_experts",
     }
     flags = {"expert_weights_norm": "norm_topk_prob"}
@@ -100,7 +99,6 @@ class BailingMoE3(Conversion):
         "attention.kv_lora_rank": "kv_lora_rank",
         "attention.value_length_mla": "v_head_dim",
         "rope.dimension_count": "qk_rope_head_dim",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
         "leading_dense_block_count": "first_k_dense_replace",
     }

@@ -39,7 +39,6 @@ class DeepSeek(Conversion):
     integers = {
         "vocab_size": "vocab_size",
         "leading_dense_block_count": "first_k_dense_replace",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "n_shared_experts",
     }
     constants = {"rope.scaling.type": "none", "expert_weights_scale": 1.0}

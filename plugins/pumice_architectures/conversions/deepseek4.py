@@ -74,7 +74,6 @@ class DeepSeek4(Conversion):
         "attention.output_lora_rank": "o_lora_rank",
         "attention.compress_ratios": "compress_ratios",
         **INDEXER,
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "n_shared_experts",
         "hash_layer_count": "num_hash_layers",
         "hyper_connection.count": "hc_mult",

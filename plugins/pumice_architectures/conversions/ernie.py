@@ -43,7 +43,6 @@ class Ernie45MoE(Ernie45):
         "expert_used_count": "moe_k",
         "interleave_moe_layer_step": "moe_layer_interval",
         "leading_dense_block_count": "moe_layer_start_index",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "moe_num_shared_experts",
     }
     dropped = ("model.mtp_",)

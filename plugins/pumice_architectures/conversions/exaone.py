@@ -57,10 +57,7 @@ class ExaoneMoE(Exaone4):
     required = ("norm_topk_prob", "routed_scaling_factor")
     pre_tokenizers = ["exaone-moe"]
     n_draft_name = "num_nextn_predict_layers"
-    integers = Exaone4.integers | {
-        "expert_feed_forward_length": "moe_intermediate_size",
-        "expert_shared_count": "num_shared_experts",
-    }
+    integers = Exaone4.integers | {"expert_shared_count": "num_shared_experts"}
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     flags = {"expert_weights_norm": "norm_topk_prob"}
     constants = {"rope.scaling.type": "none"}

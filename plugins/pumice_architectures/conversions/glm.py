@@ -95,7 +95,6 @@ class GLM4MoE(Conversion):
     n_draft_name = "num_nextn_predict_layers"
     integers = {
         "expert_count": "n_routed_experts",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "n_shared_experts",
         "leading_dense_block_count": "first_k_dense_replace",
     }

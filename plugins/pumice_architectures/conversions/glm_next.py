@@ -31,7 +31,6 @@ class GLM5Next(Conversion):
         "hyper_connection.count": "hc_mult",
         "hyper_connection.sinkhorn_iterations": "hc_sinkhorn_iters",
         "leading_dense_block_count": "first_k_dense_replace",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "n_shared_experts",
     }
     numbers = {"expert_weights_scale": "routed_scaling_factor", "hyper_connection.epsilon": "hc_eps"}

@@ -89,7 +89,6 @@ class HunyuanV3(Conversion):
     more_names = {"model.layers.{}.post_attention_layernorm": "blk.{}.ffn_norm"}
     pre_tokenizers = ["hunyuan-dense"]
     n_draft_name = "num_nextn_predict_layers"
-    integers = {"expert_feed_forward_length": "moe_intermediate_size"}
     numbers = {"expert_weights_scale": "router_scaling_factor"}
     flags = {"expert_weights_norm": "route_norm"}
     defaults = {"expert_weights_norm": True, "expert_weights_scale": 1.0}

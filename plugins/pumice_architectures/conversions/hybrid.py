@@ -126,10 +126,7 @@ class LFM2MoE(LFM2):
     architecture = "lfm2moe"
     required = ("rope_theta",)
     needed = LFM2.needed | {"norm_topk_prob": True, "routed_scaling_factor": 1.0}
-    integers = LFM2.integers | {
-        "expert_feed_forward_length": "moe_intermediate_size",
-        "leading_dense_block_count": "num_dense_layers",
-    }
+    integers = LFM2.integers | {"leading_dense_block_count": "num_dense_layers"}
     constants = {"expert_gating_func": SIGMOID}
 
     def _n_ff(self) -> int:

@@ -23,7 +23,6 @@ class KimiLinear(Conversion):
     integers = {
         "vocab_size": "vocab_size",
         "attention.q_lora_rank": ("q_lora_rank", "n_lora_q"),
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "num_shared_experts",
         "leading_dense_block_count": "first_k_dense_replace",
     }

@@ -15,7 +15,6 @@ class Kolibri(Conversion):
     integers = {
         "vocab_size": "vocab_size",
         "attention.sliding_window": "sliding_window",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     }
     flags = {"expert_weights_norm": "norm_topk_prob"}

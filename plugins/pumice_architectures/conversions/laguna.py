@@ -18,7 +18,6 @@ class Laguna(Conversion):
     control_tokens = ("</assistant>",)
     integers = {
         "vocab_size": "vocab_size",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     }
     numbers = {"expert_weights_scale": "moe_routed_scaling_factor"}

@@ -197,7 +197,6 @@ class AfMoE(Llama):
     interleaves = False
     integers = Llama.integers | {
         "expert_shared_count": "num_shared_experts",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "leading_dense_block_count": "num_dense_layers",
         "attention.sliding_window": "sliding_window",
     }

@@ -18,7 +18,6 @@ class MiMo2(Conversion):
         "attention.sliding_window": "sliding_window",
         "attention.value_length": "v_head_dim",
         "expert_count": "n_routed_experts",
-        "expert_feed_forward_length": "moe_intermediate_size",
     }
     numbers = {"attention.value_scale": "attention_value_scale", "expert_weights_scale": "routed_scaling_factor"}
     more_names = {"model.layers.{}.final_layernorm": "blk.{}.layer_output_norm"}

@@ -64,10 +64,7 @@ class Grok(Conversion):
     hidden_act = ""
     vocabularies = ["sentencepiece", "bpe"]
     pre_tokenizers = ["grok-2"]
-    integers = {
-        "expert_feed_forward_length": "moe_intermediate_size",
-        "attention.temperature_length": "attn_temperature_len",
-    }
+    integers = {"attention.temperature_length": "attn_temperature_len"}
     numbers = {
         "attn_logit_softcapping": "attn_logit_softcapping",
         "router_logit_softcapping": "router_logit_softcapping",
@@ -157,7 +154,6 @@ class Maple(Conversion):
     integers = {
         "vocab_size": "vocab_size",
         "attention.sliding_window": "sliding_window",
-        "expert_feed_forward_length": "moe_intermediate_size",
     }
     LIMIT = 7.0  # limit of gate and up activations, missing in configurations
     computed = {

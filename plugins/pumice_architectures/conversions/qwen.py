@@ -94,10 +94,7 @@ class Qwen2MoE(Conversion):
     architecture = "qwen2moe"
     needed = {"norm_topk_prob": False}
     pre_tokenizers = ["qwen2"]
-    integers = {
-        "expert_feed_forward_length": "moe_intermediate_size",
-        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
-    }
+    integers = {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from packed_experts(self, name, tensor)

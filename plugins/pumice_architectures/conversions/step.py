@@ -25,7 +25,6 @@ class Step35(Conversion):
         "attention.value_length": "head_dim",
         "expert_count": "moe_num_experts",
         "expert_used_count": "moe_top_k",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_feed_forward_length": "share_expert_dim",
         "moe_every_n_layers": "moe_every_n_layer",
     }

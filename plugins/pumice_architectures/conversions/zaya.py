@@ -20,7 +20,6 @@ class Zaya(Conversion):
     vocabularies = ["bpe", "sentencepiece"]
     integers = {
         "vocab_size": "vocab_size",
-        "expert_feed_forward_length": "moe_intermediate_size",
         "router_length": "router_hidden_size",
         "attention.channel_kernel": "cca_time0",
         "attention.head_kernel": "cca_time1",
