@@ -25,6 +25,7 @@ class BailingMoE(Conversion):
     flags = {"expert_weights_norm": "norm_topk_prob"}
     constants = {"expert_weights_scale": 1.0}
     computed = {"rope.dimension_count": lambda self: self.head_dim}
+    more_names = {"model.layers.{}.attention.dense": "blk.{}.attn_output"}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("query_key_value.weight"):
@@ -32,8 +33,6 @@ class BailingMoE(Conversion):
             n_head, n_head_kv = c.need("num_attention_heads"), c.need("num_key_value_heads")
             parts = tensor.split(*(n * self.head_dim for n in (n_head, n_head_kv, n_head_kv)))
             yield from queries_keys_values(name, parts, n_head, n_head_kv)
-        elif name.endswith("attention.dense.weight"):
-            yield f"blk.{layer_of(name)}.attn_output.weight", tensor
         elif name == "lm_head.weight" and self.config.get("norm_head"):
             yield self.names(name), normed(tensor)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pumice.plugin.convert import (
@@ -134,13 +134,14 @@ def leading_dense(config: HFConfig) -> dict[str, Any]:
     return {} if n_dense is None else {"leading_dense_block_count": n_dense}
 
 
-def latent_parts(conversion: Conversion, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-    """Split the matrix that expands the cached latent into keys, transposed, and values."""
-    n_key, n_value = conversion.config.need("qk_nope_head_dim"), conversion.config.need("v_head_dim")
-    heads = tensor.reshape(-1, n_key + n_value, tensor.shape[-1])
-    keys, values = heads.split(n_key, n_value, axis=1)
-    yield conversion.names(name.replace("kv_b_proj", "k_b_proj")), keys.transpose(0, 2, 1)
-    yield conversion.names(name.replace("kv_b_proj", "v_b_proj")), values
+def latent_parts(
+    conversion: Conversion, name: str, tensor: LazyTensor, sizes: Sequence[int] = ()
+) -> Iterator[tuple[str, LazyTensor]]:
+    """Split the matrix that expands the cached latent into keys, transposed, and values, of ``sizes`` a head."""
+    n_key, n_value = sizes or (conversion.config.need(size) for size in ("qk_nope_head_dim", "v_head_dim"))
+    keys, values = tensor.reshape(-1, n_key + n_value, tensor.shape[-1]).split(n_key, n_value, axis=1)
+    yield f"blk.{layer_of(name)}.attn_k_b.weight", keys.transpose(0, 2, 1)
+    yield f"blk.{layer_of(name)}.attn_v_b.weight", values
 
 
 class DeepSeek32(DeepSeek3):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import SIGMOID, LazyTensor, layer_of
-from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
+from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2, latent_parts
 
 
 class Dots3(DeepSeek2):
@@ -34,7 +34,7 @@ class Dots3(DeepSeek2):
         "model.layers.{}.self_attn.k_rope_only_layernorm": "blk.{}.attn_k_norm",
         "model.layers.{}.embed_tokens": "blk.{}.nextn.embed_tokens",
     }
-    SIZES = ("num_attention_heads", "qk_nope_head_dim", "v_head_dim")
+    SIZES = ("qk_nope_head_dim", "v_head_dim")
     DRAFT = "model.mtp.embed_tokens.weight"
 
     @property
@@ -73,9 +73,6 @@ class Dots3(DeepSeek2):
             if name.endswith(end):  # which takes the scale of what it normalizes
                 tensor = tensor * (self.config.need("hidden_size") / self._size(layer, rank)) ** 0.5
         if name.endswith("kv_b_proj.weight"):
-            n_head, n_key, n_value = (self._size(layer, size) for size in self.SIZES)
-            keys, values = tensor.reshape(n_head, n_key + n_value, -1).split(n_key, n_value, axis=1)
-            yield f"blk.{layer}.attn_k_b.weight", keys.transpose(0, 2, 1)
-            yield f"blk.{layer}.attn_v_b.weight", values
+            yield from latent_parts(self, name, tensor, [self._size(layer, size) for size in self.SIZES])
         else:
             yield from super().convert(name, tensor)

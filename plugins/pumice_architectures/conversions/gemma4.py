@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import MOST_HEAD_DIM, LazyTensor, layer_of, pooling, sliding_layers, stack
+from pumice.plugin.convert import MOST_HEAD_DIM, LazyTensor, in_layers, layer_of, pooling, sliding_layers, stack
 from pumice_architectures.conversions.gemma import Gemma3
 from pumice_architectures.conversions.rope_factors import proportional
 
@@ -90,7 +90,9 @@ class Gemma4(Gemma3):
         "attention.shared_kv_layers": "num_kv_shared_layers",
         "expert_feed_forward_length": ("expert_intermediate_size", "moe_intermediate_size"),
     }
-    SCALES = {"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
+    more_names = in_layers("model.layers.{}.router.", "blk.{}.", {
+        "scale": "ffn_gate_inp.scale", "per_expert_scale": "ffn_down_exps.scale",
+    })  # fmt: skip
 
     def _of_whole_layers(self, name: str, key: str) -> int | None:
         """Return a value for layers without a window, which the configuration stores in one of two places."""
@@ -136,13 +138,6 @@ class Gemma4(Gemma3):
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         yield from proportional(self.config, self.whole_head_dim)
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        for part, new in self.SCALES.items():
-            if name.endswith(part):
-                yield f"blk.{layer_of(name)}.{new}", tensor
-                return
-        yield from super().convert(name, tensor)
 
 
 class Gemma4Assistant(Gemma4):

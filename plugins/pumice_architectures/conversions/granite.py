@@ -13,6 +13,7 @@ from pumice.plugin.convert import (
     Folder,
     HFConfig,
     LazyTensor,
+    in_layers,
     layer_of,
     sliding_layers,
 )
@@ -124,15 +125,13 @@ class GraniteSWA(Granite):
 
     architecture = "granite_swa"
     named_as = "granitehybrid"
-    more_names = {"model.layers.{}.self_attn.sinks": "blk.{}.attn_sinks"}
-    renames = Granite.renames | {"sinks$": "sinks.weight"}
-    FUSED = {
-        "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps",
-        "block_sparse_moe.experts.down_proj": "ffn_down_exps",
-        "block_sparse_moe.input_linear.weight": "ffn_gate_up_exps",
-        "shared_mlp.input_linear.weight": "ffn_up_shexp",
-        "shared_mlp.output_linear.weight": "ffn_down_shexp",
-    }
+    more_names = in_layers("model.layers.{}.", "blk.{}.", {
+        "self_attn.sinks": "attn_sinks.weight",
+        "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+        "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight",
+        "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+        "shared_mlp.input_linear": "ffn_up_shexp", "shared_mlp.output_linear": "ffn_down_shexp",
+    })  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -150,13 +149,6 @@ class GraniteSWA(Granite):
         if c.model_class.startswith("GraniteMoe") and c.first("shared_intermediate_size"):
             metadata["expert_shared_feed_forward_length"] = c.need("shared_intermediate_size")
         return metadata
-
-    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        for part, new in self.FUSED.items():
-            if name.endswith(part):
-                yield f"blk.{layer_of(name)}.{new}.weight", tensor
-                return
-        yield from super().convert(name, tensor)
 
 
 class GraniteHybrid(GraniteMoE):

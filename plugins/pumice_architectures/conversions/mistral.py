@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, leading_dense_layers
-from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
+from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2, latent_parts
 from pumice_architectures.conversions.llama import Mistral
 
 
@@ -89,9 +89,7 @@ class MistralLarge4(DeepSeek2):
         if name.endswith(".wkv_b.weight"):
             n_key, n_value = c.need("qk_nope_head_dim"), c.need("v_head_dim")
             n_key += 0 if self._has_positions(layer) else c.need("qk_rope_head_dim")
-            keys, values = tensor.reshape(-1, n_key + n_value, tensor.shape[-1]).split(n_key, n_value, axis=1)
-            yield f"blk.{layer}.attn_k_b.weight", keys.transpose(0, 2, 1)
-            yield f"blk.{layer}.attn_v_b.weight", values
+            yield from latent_parts(self, name, tensor, (n_key, n_value))
         else:
             yield from super().convert(name, tensor.map(lambda x: np.exp(-x)) if name == "lerope.alpha" else tensor)
 
