@@ -1,7 +1,5 @@
 """BLOOM (BigScience 2022, arXiv:2211.05100)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import LayerNormDecoder
 
 

@@ -1,7 +1,5 @@
 """Maincoder (Maincode 2025)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import Decoder
 
 

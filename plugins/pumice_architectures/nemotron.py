@@ -1,7 +1,5 @@
 """Nemotron 4, Minitron (NVIDIA 2024, arXiv:2402.16819) and Jais 2 (Inception 2025)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import LayerNormDecoder
 
 

@@ -1,7 +1,5 @@
 """OLMo 2 (2025, arXiv:2501.00656) and OLMo 3, which adds sliding windows."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 

@@ -1,7 +1,5 @@
 """OpenELM (Mehta et al. 2024, arXiv:2404.14619)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
 

@@ -1,7 +1,5 @@
 """Orion 14B (Chen et al. 2024, arXiv:2401.12246)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import LayerNormDecoder
 
 

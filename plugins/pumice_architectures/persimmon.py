@@ -1,7 +1,5 @@
 """Persimmon (Adept 2023)."""
 
-from __future__ import annotations
-
 from pumice_architectures.nemotron import Nemotron
 
 

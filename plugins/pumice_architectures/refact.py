@@ -1,7 +1,5 @@
 """Refact 1.6B (Small Magellanic Cloud AI 2023)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
 

@@ -1,7 +1,5 @@
 """Spark X2.5 (iFLYTEK 2026)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import Decoder
 
 

@@ -1,7 +1,5 @@
 """StarCoder 2 (Lozhkov et al. 2024, arXiv:2402.19173), and the backbone of pocket-tts (Kyutai 2026)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import LayerNormDecoder
 
 

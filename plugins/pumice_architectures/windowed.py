@@ -1,7 +1,5 @@
 """Decoders of Llama's layers with sliding windows: Ministral 8B (Mistral AI 2024) and CWM (Meta 2025)."""
 
-from __future__ import annotations
-
 from pumice.plugin.nn.decoder import Decoder
 
 

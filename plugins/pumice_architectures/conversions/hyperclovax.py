@@ -1,7 +1,5 @@
 """HyperCLOVA X."""
 
-from __future__ import annotations
-
 from pumice.plugin.convert import Conversion
 
 
