@@ -147,8 +147,10 @@ def test_improbable_and_repeating_texts_are_decoded_again_and_silence_is_left_ou
     all_bad = Scripted([(repeats, -0.1, 0), *[(good, -1.5 - i / 10, 0) for i in (3, 0, 1, 2, 4)]])
     _, transcript = transcribed(all_bad, 5, language="de")
     assert [segment.temperature for segment in transcript.segments] == [0.4]  # the most probable that does not repeat
-    assert transcribed(Scripted([(good, -1.5, 0.9)]), 5, language="de")[0] == []
-    assert transcribed(Scripted([(good, -0.5, 0.9)]), 5, language="de")[0] == [(0, 5, " 7")]
+    for mean, quiet in ((-1.5, 0.55), (-0.7, 0.7)):
+        assert transcribed(Scripted([(good, mean, quiet)]), 5, language="de")[0] == []
+    for mean, quiet in ((-0.4, 0.9), (-0.7, 0.55)):
+        assert transcribed(Scripted([(good, mean, quiet)]), 5, language="de")[0] == [(0, 5, " 7")]
     _, transcript = transcribed(Scripted([(repeats, -3, 0)]), 5, language="de", temperature=0.3)
     assert [segment.temperature for segment in transcript.segments] == [0.3]
 

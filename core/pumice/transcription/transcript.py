@@ -40,7 +40,7 @@ SILENT: Final = 2.0**-16  # peak of digital silence: half a step of 16 bits
 TEMPERATURES: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOST_RATIO: Final = 2.4  # of compression; repetitions make it larger
 LEAST_LOGPROB: Final = -1.0  # mean of a window's tokens
-MOST_SILENCE: Final = 0.6  # probability that nothing is said
+SILENCE: Final = ((0.5, -1.0), (0.6, -0.5))  # probability that nothing is said, mean below which it decides
 COHERENT: Final = 0.5  # temperature up to which a text comes before that of the next window
 N_TOP = 20  # of a position's tokens with log-probabilities, among which are languages and silence
 MAX_TEMPERATURE = 2.0
@@ -143,7 +143,7 @@ class _Decoded:
 
     @property
     def is_silence(self) -> bool:
-        return self.no_speech_prob > MOST_SILENCE and self.avg_logprob < LEAST_LOGPROB
+        return any(self.no_speech_prob > most and self.avg_logprob < least for most, least in SILENCE)
 
     @property
     def is_good(self) -> bool:
