@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, in_layers, layer_of
 from pumice_architectures.conversions.deepseek import latent_parts
 from pumice_architectures.conversions.mamba import decay
 
@@ -27,7 +27,10 @@ class KimiLinear(Conversion):
         "leading_dense_block_count": "first_k_dense_replace",
     }
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
-    EXPERTS = {"w1": "gate", "w2": "down", "w3": "up"}
+    more_names = in_layers("model.layers.{}.block_sparse_moe.experts.", "blk.{}.", {
+        "w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps",
+    })  # fmt: skip
+    changes = {".A_log": decay, "_conv1d.weight": lambda taps: taps.reshape(1, taps.shape[0], 1, taps.shape[-1])}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -46,15 +49,7 @@ class KimiLinear(Conversion):
         }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        part = name.split("_conv1d.")[0][-1:]
-        if name.endswith("_conv1d.weight") and part in "qkv":
-            tensor = tensor.reshape(1, tensor.shape[0], 1, tensor.shape[-1])
-        if name.endswith(".A_log"):
-            tensor = decay(tensor)
-        if ".block_sparse_moe.experts." in name:
-            kind = self.EXPERTS[name.split(".")[-2]]
-            yield f"blk.{layer_of(name)}.ffn_{kind}_exps.weight", tensor
-        elif name.endswith("kv_b_proj.weight"):
+        if name.endswith("kv_b_proj.weight"):
             yield from latent_parts(self, name, tensor)
         else:
             yield from super().convert(name, tensor)
@@ -68,11 +63,9 @@ class KimiK3(KimiLinear):
     hidden_act = "situ"
     named_as = "kimi-linear"
     dropped = ("vision_tower.", "mm_projector.")
-    more_names = {
-        "model.layers.{}.block_sparse_moe.routed_expert_down_proj": "blk.{}.ffn_routed_down",
-        "model.layers.{}.block_sparse_moe.routed_expert_up_proj": "blk.{}.ffn_routed_up",
-        "model.layers.{}.block_sparse_moe.routed_expert_norm": "blk.{}.ffn_routed_norm",
-    }
+    more_names = KimiLinear.more_names | in_layers("model.layers.{}.block_sparse_moe.routed_expert_", "blk.{}.", {
+        "down_proj": "ffn_routed_down", "up_proj": "ffn_routed_up", "norm": "ffn_routed_norm",
+    })  # fmt: skip
     integers = KimiLinear.integers | {
         "expert_latent_length": "routed_expert_hidden_size",
         "attn_res.block_size": "attn_res_block_size",
@@ -109,7 +102,7 @@ class KimiK3(KimiLinear):
             yield f"blk.{layer_of(name)}.{kind}.weight", tensor
         elif name.endswith(".A_log"):
             n_head = self.config.need("num_attention_heads")
-            yield self.names(name), decay(tensor.reshape(-1)[:n_head])
+            yield self.names(name), tensor.reshape(-1)[:n_head]
         else:
             yield from super().convert(name, tensor)
 
