@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pumice.plugin import Tensor
 from pumice.plugin.unstable import Node
 from pumice_vulkan import tuning
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
@@ -30,6 +31,7 @@ from pumice_vulkan.lower.vectors import (
     use_int8,
     vector_product,
 )
+from pumice_vulkan.memory import BufferSlice
 
 
 def _group(lowering: Lowering, node: Node) -> None:
@@ -46,9 +48,9 @@ def _normed(lowering: Lowering, nodes: list[Node]) -> bool:
         for linear in linears:
             lowering.lower(linear)
         return True
-    if not _fits(lowering, norm, matrices):
+    if not _are_vectors(lowering, norm, matrices):
         return False
-    x, weight = norm.operands()
+    x, factors = _input(lowering, norm, matrices)
     left = list(zip(linears, matrices, strict=True))
     while left:
         first = left[0][1]
@@ -64,7 +66,7 @@ def _normed(lowering: Lowering, nodes: list[Node]) -> bool:
             [candidate for _, candidate in together],
             [lowering.place(linear.output) for linear, _ in together],
             [None if bias is None else lowering.place(bias) for bias in biases],
-            norm=(lowering.place(weight), float(norm.attrs["eps"])),
+            norm=factors,
         )
         vector_product(lowering, call)
     return True
@@ -87,10 +89,9 @@ def _gated(lowering: Lowering, nodes: list[Node]) -> bool:
         for part in (gate, up, last):
             lowering.lower(part)
         return True
-    if not _fits(lowering, norm, matrices) or not _go_together(*matrices):
+    if not _are_vectors(lowering, norm, matrices) or not _go_together(*matrices):
         return False
-    x, weight = norm.operands()
-    factors = lowering.place(weight), float(norm.attrs["eps"])
+    x, factors = _input(lowering, norm, matrices)
     ys = [lowering.place(last.output)]
     call = VectorProduct(x, matrices, ys, norm=factors, paired=True, gelu=gelu, output=last.output)
     vector_product(lowering, call)
@@ -125,15 +126,14 @@ def _normed_residual(lowering: Lowering, nodes: list[Node]) -> bool:
     if not _fits(lowering, norm, [weight]):
         lowering.lower(norm)
         return _residual(lowering, [linear, add])
-    x, factors = norm.operands()
     (other,) = [tensor for tensor in add.operands() if tensor is not linear.output]
     call = VectorProduct(
-        x,
+        norm.operands()[0],
         [weight],
         [lowering.place(add.output)],
         [None if bias is None else lowering.place(bias)],
         lowering.place(other),
-        norm=(lowering.place(factors), float(norm.attrs["eps"])),
+        norm=_factors(lowering, norm),
     )
     vector_product(lowering, call)
     return True
@@ -196,12 +196,32 @@ def _in_half(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
 
 def _order(lowering: Lowering, weight: Matrix, n_rows: int) -> Order:
     """Return the order in which a product of few rows reads them: no other dispatch has their float32 values."""
-    return few_order(lowering, weight.n_columns, n_rows, weight.format.dense)
+    return few_order(lowering, weight.n_columns, n_rows, weight.format.for_lanes)
 
 
 def _in_tiles(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
     """Return True if gate and up of a norm in float16 are one product in tiles."""
     return _go_together(*matrices) and use_few(lowering, matrices[0], lowering.rows(norm.output)) is None
+
+
+def _are_vectors(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
+    """Return True if one dispatch multiplies several matrices by few rows: a norm in int8, or floats."""
+    rows = lowering.rows(norm.output)
+    of_floats = not any(use_int8(lowering, item) or use_few(lowering, item, rows) for item in matrices)
+    return _fits(lowering, norm, matrices) or (of_floats and rows <= MOST_VECTORS and not lowering.invariant)
+
+
+def _input(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> tuple[Tensor, tuple[BufferSlice, float] | None]:
+    """Return x with the factors of a norm that the kernel applies, or the norm's result."""
+    if _fits(lowering, norm, matrices):
+        return norm.operands()[0], _factors(lowering, norm)
+    lowering.lower(norm)
+    return norm.output, None
+
+
+def _factors(lowering: Lowering, norm: Node) -> tuple[BufferSlice, float]:
+    """Return a norm's weight and epsilon."""
+    return lowering.place(norm.operands()[1]), float(norm.attrs["eps"])
 
 
 def _fits(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
