@@ -1,9 +1,9 @@
-// y = W x for up to a few dozen rows of x, on matrix units whose division of fragments among lanes is known: each lane
-// loads the blocks of W that its part of the fragments needs, and converts them in registers.
+// y = W x on matrix units whose division of fragments among lanes is known: each lane loads the blocks of W that its part
+// of the fragments needs, and converts them in registers.
 //
 // Of a fragment of W, lane 4g + q holds columns 2q, 2q + 1, 2q + 8 and 2q + 9 of row g, then those of row g + 8; of one of
 // x, the same columns of vector g, and with 16 vectors of g + 8 (NVIDIA's units; probe.py tests a device for it). Sums do not depend on the
-// order of columns, so a step takes 128 of them: lane q has the q-th block of 32, four columns for each of eight fragments.
+// order of columns, so a step takes 128 of them: lane q has the q-th 32, four columns for each of eight fragments.
 //
 // A workgroup computes PARTS_M * FRAGMENTS_M * 16 rows of W times FRAGMENTS_N * 16 rows of x with PARTS_M x PARTS_K
 // subgroups: PARTS_K of them divide the columns, and add up their sums at the end. x is float16 in the order of lanes
@@ -23,7 +23,7 @@ layout(constant_id = 3) const uint PARTS_M = 1;
 layout(constant_id = 4) const uint PARTS_K = 8;
 layout(constant_id = 5) const uint FRAGMENTS_M = 1;  // fragments per subgroup; even if PAIRED
 layout(constant_id = 6) const uint FRAGMENTS_N = 1;
-layout(constant_id = 7) const uint DEPTH = 1;  // steps of W in flight
+layout(constant_id = 7) const uint DEPTH = 1;  // steps of W in flight; of numbers 1, 2 or 4 quarters of a step
 layout(constant_id = 8) const uint X_TILES = 1;  // tiles of 16 rows of x; 0: rows follow each other
 layout(constant_id = 9) const bool UPPER = true;  // false if x has up to eight rows
 layout(constant_id = 10) const uint WIDTH = 16;  // vectors of a fragment of sums: 8 or 16
@@ -62,8 +62,9 @@ const uint UNIT = 16, STEP = 128;  // rows and columns of a fragment, columns of
 
 const bool IS_PAIRED = (FLAGS & PAIRED) != 0;
 const uint OF_MATRIX = IS_PAIRED ? FRAGMENTS_M / 2 : FRAGMENTS_M;  // fragments per subgroup and matrix
+const uint MOST_FRAGMENTS = 4;  // along rows of a subgroup
 const uint FRAGMENTS = FRAGMENTS_M * FRAGMENTS_N, RESULTS = IS_PAIRED ? 2 : 1, QUADS = UNIT * UNIT / 4;
-const uint LOADS = FRAGMENTS_M * 2;  // blocks of a lane and step, one for each of its rows
+const uint LOADS = FRAGMENTS_M * 2;  // blocks of a lane and step or quarter, one for each of its rows
 // Shared memory holds TURN fragments of each subgroup at the end.
 const uint ROOM = 32 / (PARTS_M * PARTS_K) < RESULTS ? RESULTS : 32 / (PARTS_M * PARTS_K) / RESULTS * RESULTS;
 const uint TURN = ROOM < FRAGMENTS ? ROOM : FRAGMENTS;
@@ -75,12 +76,19 @@ uint firsts[LOADS];  // numbers of this lane's blocks at column 0
 uint x_firsts[FRAGMENTS_N * 2];  // places of its vectors, if they lie in rows
 Block blocks[DEPTH * LOADS];  // being loaded
 
-uint block_number(uint row, uint k) { return firsts[row] + k / BLOCK_COLUMNS; }
+// The number of a row's block for columns k on of a matrix, or for fragments 2t and 2t + 1 of step k of numbers.
+#if DENSE
+uint block_number(uint row, uint k, uint t) { return firsts[row] + (k / STEP * 4 + t) * 32; }
+#define LOAD(planes, number) Block(weights4[planes.low / 4u + number])
+#else
+uint block_number(uint row, uint k, uint t) { return firsts[row] + k / BLOCK_COLUMNS; }
+#define LOAD load_block
+#endif
 
-void request(uint turn, uint k) {
+void request(uint turn, uint k, uint t) {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
-        if (IS_PAIRED && i / 2 % 2 == 1) blocks[turn * LOADS + i] = load_block(at2, block_number(i, k));
-        else blocks[turn * LOADS + i] = load_block(at, block_number(i, k));
+        if (IS_PAIRED && i / 2 % 2 == 1) blocks[turn * LOADS + i] = LOAD(at2, block_number(i, k, t));
+        else blocks[turn * LOADS + i] = LOAD(at, block_number(i, k, t));
     }
 }
 
@@ -96,31 +104,66 @@ uvec4 load_x(uint k, uint tile, uint upper, uint t) {
     return x[x_at / 4 + ((at_tile * 2 + upper) * 4 + t) * 32 + lane];
 }
 
+// Adds the products of fragments 2t and 2t + 1 of a step.
+void multiply(LEFT u[2 * MOST_FRAGMENTS], uint k, uint t) {
+    [[unroll]] for (uint e = 0; e < FRAGMENTS_N * 2; e++) {
+        const uint j = X_FIRST ? e % FRAGMENTS_N : e / 2, odd = X_FIRST ? e / FRAGMENTS_N : e % 2;
+        if ((FLAGS & BY_ID) != 0 && j > 0 && n0 + j * UNIT >= n_x) break;
+        if (!X_FIRST && odd == 0)
+            [[unroll]] for (uint upper = 0; upper < 2; upper++) vectors[j * 2 + upper] = load_x(k, j, upper, t);
+        [[unroll]] for (uint h = 0; h < (UPPER ? HALVES_N : 1); h++) {
+            RIGHT v;
+            [[unroll]] for (uint c = 0; c < WIDTH / 2; c++)
+                v[c] = as_pair(vectors[j * 2 + h + c / 4][odd * 2 + c / 2 % 2])[c % 2];
+            [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++) {
+                const uint to = (j * FRAGMENTS_M + i) * HALVES_N + h;
+                sums[to] = coopMatMulAdd(u[odd * FRAGMENTS_M + i], v, sums[to]);
+            }
+        }
+    }
+}
+
+#if DENSE
+
+void add_numbers(Block now[LOADS], uint k, uint t) {
+    [[unroll]] for (uint i = 0; X_FIRST && i < FRAGMENTS_N * 2; i++) vectors[i] = load_x(k, i / 2, i % 2, t);
+    LEFT u[2 * MOST_FRAGMENTS];
+    [[unroll]] for (uint row = 0; row < LOADS; row++) {
+        const uvec4 words = octet(now[row]);
+        [[unroll]] for (uint c = 0; c < 8; c++)
+            u[c / 4 * FRAGMENTS_M + row / 2][row % 2 * 4 + c % 4] = as_pair(words[c / 2])[c % 2];
+    }
+    multiply(u, k, t);
+}
+
+void add_all(uint part_k) {
+    const uint far = PARTS_K * STEP;  // distance between a subgroup's steps
+    [[unroll]] for (uint t = 0; t < DEPTH; t++) request(t, part_k * STEP, t);
+    for (uint k = part_k * STEP; k < n_columns; k += far) {
+        [[unroll]] for (uint t = 0; t < 4; t++) {
+            const uint turn = t % DEPTH, ahead = t + DEPTH;
+            Block now[LOADS];
+            [[unroll]] for (uint i = 0; i < LOADS; i++) now[i] = blocks[turn * LOADS + i];
+            if (ahead < 4) request(turn, k, ahead);
+            else request(turn, min(k + far, n_columns - STEP), ahead - 4);
+            add_numbers(now, k, t);
+        }
+    }
+}
+
+#else
+
 void add_products(uint turn, uint k) {
     [[unroll]] for (uint t = 0; t < 4; t++) {
-        LEFT u[2 * FRAGMENTS_M];
+        LEFT u[2 * MOST_FRAGMENTS];
         [[unroll]] for (uint i = 0; i < 4 * FRAGMENTS_M; i++) {
             const uint odd = i / (2 * FRAGMENTS_M), row = i % (2 * FRAGMENTS_M);
             f16vec2 pairs[2];
-            quad(blocks[turn * LOADS + row], block_number(row, k), 2 * t + odd, pairs);
+            quad(blocks[turn * LOADS + row], block_number(row, k, 0), 2 * t + odd, pairs);
             [[unroll]] for (uint c = 0; c < 4; c++) u[i / 2][row % 2 * 4 + c] = pairs[c / 2][c % 2];
         }
         [[unroll]] for (uint i = 0; X_FIRST && i < FRAGMENTS_N * 2; i++) vectors[i] = load_x(k, i / 2, i % 2, t);
-        [[unroll]] for (uint e = 0; e < FRAGMENTS_N * 2; e++) {
-            const uint j = X_FIRST ? e % FRAGMENTS_N : e / 2, odd = X_FIRST ? e / FRAGMENTS_N : e % 2;
-            if ((FLAGS & BY_ID) != 0 && j > 0 && n0 + j * UNIT >= n_x) break;
-            if (!X_FIRST && odd == 0)
-                [[unroll]] for (uint upper = 0; upper < 2; upper++) vectors[j * 2 + upper] = load_x(k, j, upper, t);
-            [[unroll]] for (uint h = 0; h < (UPPER ? HALVES_N : 1); h++) {
-                RIGHT v;
-                [[unroll]] for (uint c = 0; c < WIDTH / 2; c++)
-                    v[c] = as_pair(vectors[j * 2 + h + c / 4][odd * 2 + c / 2 % 2])[c % 2];
-                [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++) {
-                    const uint to = (j * FRAGMENTS_M + i) * HALVES_N + h;
-                    sums[to] = coopMatMulAdd(u[odd * FRAGMENTS_M + i], v, sums[to]);
-                }
-            }
-        }
+        multiply(u, k, t);
     }
 }
 
@@ -134,7 +177,7 @@ void add_few_products(uint turn, uint k) {
     [[unroll]] for (uint t = 0; t < 4; t++) all[t] = load_x(k, 0, 0, t);
     f16vec2 factors[LOADS], centres[LOADS];
     [[unroll]] for (uint row = 0; row < LOADS; row++)
-        half_scales(blocks[turn * LOADS + row], block_number(row, k), factors[row], centres[row]);
+        half_scales(blocks[turn * LOADS + row], block_number(row, k, 0), factors[row], centres[row]);
     [[unroll]] for (uint word = 0; word < 4; word++) {
         LEFT u[2 * FRAGMENTS_M]; // low nibbles of all fragments, then high ones
         [[unroll]] for (uint row = 0; row < LOADS; row++) {
@@ -152,6 +195,23 @@ void add_few_products(uint turn, uint k) {
         }
     }
 }
+
+void add_all(uint part_k) {
+    const uint far = PARTS_K * STEP;  // distance between a subgroup's steps
+    [[unroll]] for (uint turn = 0; turn < DEPTH; turn++)
+        if ((part_k + turn * PARTS_K) * STEP < n_columns) request(turn, part_k * STEP + turn * far, 0);
+    for (uint start = part_k * STEP; start < n_columns; start += DEPTH * far) {
+        [[unroll]] for (uint turn = 0; turn < DEPTH; turn++) {
+            const uint k = start + turn * far;
+            if (k >= n_columns) break;
+            if (CONVERT_WORDS) add_few_products(turn, k);
+            else add_products(turn, k);
+            if (k + DEPTH * far < n_columns) request(turn, k + DEPTH * far, 0);
+        }
+    }
+}
+
+#endif
 
 void write(uint row, uint n, vec4 value) {
     const uint at_y = y_row(n) * n_rows + row;
@@ -182,25 +242,15 @@ void main() {
     [[unroll]] for (uint i = 0; i < LOADS; i++) {
         const uint fragment = part_m * OF_MATRIX + (IS_PAIRED ? i / 4 : i / 2);
         const uint row = row0 + fragment * UNIT + i % 2 * 8 + lane / 4;
-        firsts[i] = (matrix * n_rows + min(row, n_rows - 1u)) * BLOCKS + lane % 4;
+        const uint of_stack = matrix * n_rows + min(row, n_rows - 1u);
+        firsts[i] = DENSE != 0 ? of_stack / 8 * 8 * BLOCKS + lane : of_stack * BLOCKS + lane % 4;
     }
     if (X_TILES == 0)
         [[unroll]] for (uint i = 0; i < FRAGMENTS_N * 2; i++)
             x_firsts[i] = x_at / 4 + x_row(min(n0 + i * 8 + lane / 4, n_x - 1u)) * (n_columns / 8) + lane % 4;
 
     [[unroll]] for (uint i = 0; i < FRAGMENTS * HALVES_N; i++) sums[i] = ACCUMULATOR(0.0);
-    const uint far = PARTS_K * STEP;  // distance between a subgroup's steps
-    [[unroll]] for (uint turn = 0; turn < DEPTH; turn++)
-        if ((part_k + turn * PARTS_K) * STEP < n_columns) request(turn, part_k * STEP + turn * far);
-    for (uint start = part_k * STEP; start < n_columns; start += DEPTH * far) {
-        [[unroll]] for (uint turn = 0; turn < DEPTH; turn++) {
-            const uint k = start + turn * far;
-            if (k >= n_columns) break;
-            if (CONVERT_WORDS) add_few_products(turn, k);
-            else add_products(turn, k);
-            if (k + DEPTH * far < n_columns) request(turn, k + DEPTH * far);
-        }
-    }
+    add_all(part_k);
 
     [[unroll]] for (uint first = 0; first < FRAGMENTS; first += TURN) {
         barrier();

@@ -1,5 +1,5 @@
-// Rearranges blocks of the file to planes (formats.glsl). An invocation processes two blocks of 32 columns, so it writes
-// whole words. Block layouts are those of ggml (ggml-common.h).
+// Rearranges blocks of the file to planes (formats.glsl), or numbers of 16 bits to the order of lanes (weights.glsl). An
+// invocation processes two blocks of 32 columns, so it writes whole words. Block layouts are those of ggml (ggml-common.h).
 #version 450
 #include "formats.glsl"
 layout(local_size_x = 64) in;
@@ -9,9 +9,24 @@ layout(push_constant) uniform Push {
     uint source_offset;  // in words
     uint target_offset;  // in words
     uint n_matrix;       // blocks in the whole matrix
+    uint row_blocks;     // blocks in a row
     uint first;          // index of the source's first block: even, or a multiple of 8 for 256 columns
     uint n_source;       // blocks in the source
 };
+
+#if DENSE
+
+void main() {
+    const uint words = 16u, wide = 4u;  // of a block, and of a load
+    for (uint i = 2u * gl_GlobalInvocationID.x; i < min(2u * gl_GlobalInvocationID.x + 2u, n_source); i++) {
+        const uint row = (first + i) / row_blocks, block = (first + i) % row_blocks;
+        const uint to = row / 8u * 8u * row_blocks * words + block / 4u * 512u + row % 8u * 16u + block % 4u * wide;
+        for (uint e = 0u; e < words; e++)
+            target[target_offset + to + e / wide * 128u + e % wide] = source[source_offset + i * words + e];
+    }
+}
+
+#else
 
 uint base;  // byte offset of the file's block, with FILE_BLOCKS of 32 columns in FILE_BYTES
 
@@ -151,3 +166,5 @@ void main() {
     if (i % 8u == 0u) target[at.supers + (first + i) / 8u] = super_at();
 #endif
 }
+
+#endif

@@ -1,4 +1,5 @@
-// Loads from a matrix in planes: blocks of codes, scales, numbers. Requires WEIGHTS, the binding of the matrix.
+// Loads from a matrix in planes: blocks of codes, scales, numbers. Requires WEIGHTS, the binding of the matrix, and BLOCKS,
+// those of a row.
 #include "formats.glsl"
 
 layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights1 { uint weights[]; };
@@ -10,7 +11,18 @@ layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights4 { uvec4 wei
 // Four columns of float32, or eight of 16 bits.
 struct Block { uvec4 words; };
 
-Block load_block(Planes at, uint number) { return Block(weights4[at.low / 4u + number]); }
+// Where a block lies. With IN_LANES the blocks of eight rows and 128 columns lie together, as subgroups of
+// matmul_lanes.comp read them: lane 4g + q reads block 4q + t of row g, for t from 0 to 3.
+uint place_of(uint number) {
+#ifdef IN_LANES
+    const uint row = number / BLOCKS, block = number % BLOCKS;
+    return row / 8u * 8u * BLOCKS + block / 16u * 128u + block % 4u * 32u + row % 8u * 4u + block / 4u % 4u;
+#else
+    return number;
+#endif
+}
+
+Block load_block(Planes at, uint number) { return Block(weights4[at.low / 4u + place_of(number)]); }
 void begin_format() {}
 
 vec4 numbers(Block block, uint number, uint i) {

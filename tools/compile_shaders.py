@@ -25,7 +25,7 @@ import yaml
 
 from pumice.plugin.unstable import ELEMENTWISE, KV_TYPES
 from pumice_vulkan.flags import product_defines
-from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.formats import BY_NAME
 from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
 from pumice_vulkan.persistent.division import SEVERAL
@@ -96,12 +96,13 @@ def variants(directory: Path) -> list[Variant]:
 
 def _sets() -> dict[str, dict[str, Macros]]:
     """Return the sets for ``each``, with the macros of each name of a set."""
-    formats = {format.name: format.defines() for format in FORMATS.values()}
+    formats = {name: format.defines() for name, format in BY_NAME.items()}
     caches = {name: cache_defines(name) for name in KV_TYPES}
     decoders: dict[str, Macros] = {name: {name: 1, **shape.macros()} for name, shape in FAMILIES.items()}
     return {
         "format": formats,
-        "quantized format": {format.name: format.defines() for format in FORMATS.values() if not format.dense},
+        "quantized format": {name: macros for name, macros in formats.items() if not BY_NAME[name].dense},
+        "repacked format": {name: macros for name, macros in formats.items() if BY_NAME[name].for_lanes},
         "half format": {name: macros for name, macros in formats.items() if name != "f32"},
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},

@@ -15,19 +15,28 @@ DENSE = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 
 @dataclass(frozen=True)
 class Format:
-    """The layout of a type. Dense types, of plain numbers, have no coding."""
+    """The layout of a type. Dense types, of plain numbers, have no coding.
+
+    ``in_lanes``: blocks of a dense matrix lie as lanes of shaders/matmul_lanes.comp read them (shaders/weights.glsl).
+    """
 
     type: GGMLType
     coding: Coding | None = None
+    in_lanes: bool = False
 
     @functools.cached_property
     def name(self) -> str:
         """Name of the shaders' variants."""
-        return self.type.name.lower()
+        return self.type.name.lower() + ("_lanes" if self.in_lanes else "")
 
     @property
     def dense(self) -> bool:
         return self.coding is None
+
+    @property
+    def for_lanes(self) -> bool:
+        """True if shaders/matmul_lanes.comp multiplies it."""
+        return self.in_lanes or not self.dense
 
     @property
     def columns(self) -> int:
@@ -67,7 +76,7 @@ class Format:
         """Return the macros of shader variants for this type (shaders/formats.glsl)."""
         named: dict[str, str | int] = {f"FORMAT_{self.type.name}": 1, "DENSE": int(self.dense)}
         if self.coding is None:
-            return {**named, "BLOCK_COLUMNS": f"{self.columns}u"}
+            return {**named, "BLOCK_COLUMNS": f"{self.columns}u", **({"IN_LANES": 1} if self.in_lanes else {})}
         low, high = (*self.words, 0)[:2]
         return {
             **named,
@@ -91,4 +100,7 @@ FORMATS = {
     **{type: Format(type, coding) for type, coding in CODINGS.items()},
     **{type: Format(type) for type in DENSE},
 }
-BY_NAME = {format.name: format for format in FORMATS.values()}
+IN_LANES = {type: Format(type, in_lanes=True) for type in (GGMLType.F16, GGMLType.BF16)}
+"""Formats of matrices of whole groups of LANE_ROWS rows and LANE_COLUMNS columns, where devices know lanes."""
+LANE_ROWS, LANE_COLUMNS = 8, 128
+BY_NAME = {format.name: format for format in (*FORMATS.values(), *IN_LANES.values())}

@@ -245,6 +245,7 @@ class Staging:
                 source_offset=0,
                 target_offset=place.offset,
                 n_matrix=packing.n_blocks,
+                row_blocks=packing.row_blocks,
                 first=piece.first,
                 n_source=piece.n_blocks,
             )

@@ -10,23 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Weight, fixed
-from pumice_vulkan.formats import FORMATS, Format
+from pumice_vulkan.formats import BLOCK_COLUMNS, FORMATS, Format
 
 UNIT = 256  # columns: whole blocks of every type; eight blocks of 32 are whole words of every type
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A quantized matrix, or a stack of one shape, for a repacking kernel.
+    """A matrix, or a stack of one shape, for a repacking kernel.
 
     Attributes:
         n_blocks: blocks of 32 columns.
+        row_blocks: the same of a row.
         data: uint8 from the file.
         nbytes: bytes on the device.
     """
 
     format: Format
     n_blocks: int
+    row_blocks: int
     data: NDArray[np.uint8]
     nbytes: int
 
@@ -66,14 +68,13 @@ def packed_bytes(weight: Weight) -> int:
     return format.matrix_bytes(math.prod(rows), n_columns) if format else 4 * math.prod([*rows, n_columns])
 
 
-def pack(weight: Weight) -> Packing | NDArray[np.generic]:
+def pack(weight: Weight, format: Format) -> Packing | NDArray[np.generic]:
     """Return a matrix, or stacked matrices of experts, in the form for upload."""
-    format = FORMATS[weight.type]
     *rows, n_columns = fixed(weight.shape)
     n_rows = int(np.prod(rows))
-    if not format.dense:
-        n_blocks = n_rows * format.row_blocks(n_columns)
-        return Packing(format, n_blocks, weight.data, format.matrix_bytes(n_rows, n_columns))
+    if format.in_lanes or not format.dense:
+        row_blocks = -(-n_columns // BLOCK_COLUMNS)
+        return Packing(format, n_rows * row_blocks, row_blocks, weight.data, format.matrix_bytes(n_rows, n_columns))
     data: NDArray[np.uint8] = weight.data.reshape(n_rows, -1)
     missing = format.row_blocks(n_columns) * 16 - data.shape[1]
     return np.pad(data, ((0, 0), (0, missing))) if missing else data

@@ -106,7 +106,7 @@ def pair_products(
 
 def _use_lanes(lowering: Lowering, weight: Matrix) -> bool:
     """Return True if shaders/matmul_lanes.comp multiplies experts' vectors by their matrices."""
-    usable = use_cooperative(lowering, weight) and not weight.format.dense
+    usable = use_cooperative(lowering, weight) and weight.format.for_lanes
     return usable and lowering.memory.lanes and weight.n_columns % LANES_STEP == 0
 
 

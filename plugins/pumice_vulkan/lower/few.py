@@ -1,4 +1,4 @@
-"""Products on matrix units: of quantized weights in lanes (shaders/matmul_lanes.comp), of up to 64 rows of x by
+"""Products on matrix units: in lanes (shaders/matmul_lanes.comp), of up to 64 rows of x by
 subgroups that divide the columns (shaders/matmul_few.comp)."""
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def use_few(
     """Return the kernel's work division for ``n_rows`` rows of x, or None if no kernel here applies."""
     if not use_cooperative(lowering, weight):
         return None
-    if few_order(lowering, weight.n_columns, n_rows, weight.format.dense) is Order.LANES:
+    if few_order(lowering, weight.n_columns, n_rows, weight.format.for_lanes) is Order.LANES:
         n_all, width = weight.n_rows * (2 if paired else 1), lanes_width(lowering.device)
-        return lanes_shape(n_all, weight.n_columns, n_rows, paired, width)
+        return lanes_shape(n_all, weight.n_columns, n_rows, paired, weight.format, width)
     least = least_few(weight.n_columns, weight.n_rows)
     if not least <= n_rows <= MOST_FEW or weight.n_columns % BLOCK_COLUMNS:
         return None
@@ -71,17 +71,17 @@ def use_few(
 
 
 def use_lanes(lowering: Lowering, n_columns: int, n_rows: int) -> bool:
-    """Return True if shaders/matmul_lanes.comp multiplies ``n_rows`` rows of x by a quantized matrix of this width."""
+    """Return True if shaders/matmul_lanes.comp multiplies ``n_rows`` rows of x by a matrix of this width."""
     least = LEAST_LANES if lowering.int8 else LEAST_EXACT
     return lowering.memory.lanes and n_rows >= least and n_columns % LANES_STEP == 0
 
 
-def few_order(lowering: Lowering, n_columns: int, n_rows: int, dense: bool = False) -> Order:
-    """Return the order of float16 activations for products on matrix units; ``dense``: of a matrix of numbers.
+def few_order(lowering: Lowering, n_columns: int, n_rows: int, for_lanes: bool = True) -> Order:
+    """Return the order of float16 activations for products on matrix units; ``for_lanes``: as of the matrix's format.
 
     That of a matrix whose format is not known is a guess.
     """
-    if not dense and use_lanes(lowering, n_columns, n_rows):
+    if for_lanes and use_lanes(lowering, n_columns, n_rows):
         return Order.LANES
     return Order.TILES if n_rows <= MOST_FEW else Order.ROWS
 

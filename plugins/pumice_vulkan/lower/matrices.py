@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import Weight, fixed
 from pumice_vulkan.flags import ProductFlag
-from pumice_vulkan.formats import FORMATS, Format
+from pumice_vulkan.formats import FORMATS, IN_LANES, LANE_COLUMNS, LANE_ROWS, Format
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.packing import pack
@@ -73,8 +73,11 @@ PLANES = "planes"  # layout of matrices
 
 def matrix(lowering: Lowering, weight: Weight) -> Matrix:
     *matrices, n_rows, n_columns = fixed(weight.shape)
-    place = lowering.upload(weight, PLANES, lambda: [pack(weight)])[0]
-    return Matrix(FORMATS[weight.type], place, n_rows, n_columns, *matrices)
+    whole_groups = n_rows % LANE_ROWS == 0 and n_columns % LANE_COLUMNS == 0
+    formats = FORMATS | IN_LANES if lowering.memory.lanes and whole_groups else FORMATS
+    format = formats[weight.type]
+    place = lowering.upload(weight, PLANES, lambda: [pack(weight, format)])[0]
+    return Matrix(format, place, n_rows, n_columns, *matrices)
 
 
 def repeated_matrix(lowering: Lowering, weight: Weight, n: int) -> Matrix:
@@ -82,7 +85,7 @@ def repeated_matrix(lowering: Lowering, weight: Weight, n: int) -> Matrix:
     n_rows, n_columns = fixed(weight.shape)
 
     def stack() -> NDArray[np.generic]:
-        rows = pack(weight)
+        rows = pack(weight, FORMATS[weight.type])
         assert isinstance(rows, np.ndarray)
         return np.tile(rows, (n, 1))
 

@@ -19,7 +19,7 @@ from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph, trace
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import MatrixShape, list_devices
-from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.formats import FORMATS, IN_LANES
 from pumice_vulkan.lower import few, products, tiles, vectors
 from pumice_vulkan.probe import KERNEL, SHAPES, _probe, matrix_shape
 from pumice_vulkan.tuning import BLOCKS, BlockShape, FewShape, LanesShape, TileNumbers, TileShape, lanes_shape
@@ -198,22 +198,52 @@ def lanes(matrix_units: VulkanBackend) -> Iterator[VulkanBackend]:
         pytest.skip("no matrix units whose division of fragments among lanes is known, which lavapipe's is not")
 
 
-QUANTIZED = [type for type in TYPES if not FORMATS[type].dense]
+def check_order_of_lanes(backend: VulkanBackend, type: GGMLType) -> None:
+    """Devices that know lanes keep numbers in their order: single vectors, few, tiles and lookups find them."""
+    w, rows = weight("w", type, 48, 256)
+    x, ids = f32(40, 256), rng.permutation(40).astype(np.int32)
+    with (
+        mock.patch.object(backend._open()[0], "lanes", True),
+        mock.patch.object(few, "use_lanes", return_value=False),
+        mock.patch.object(products, "SMALL", 0),  # so that tiles read it, too
+    ):
+        product = compiled(backend, [w], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w")))
+        lookup = compiled(backend, [w], {"ids": ids}, lambda g, a: g.embedding(g.weight("w"), a["ids"]))
+        for n in (1, 9, 40):
+            assert error(product(n), x[:n] @ rows.T) < FLOAT16, n
+        assert np.array_equal(lookup(40), rows[ids])
+
+
+@pytest.mark.parametrize("type", IN_LANES, ids=lambda type: type.name)
+@pytest.mark.parametrize("vulkan", ["float"], indirect=True)
+def test_other_kernels_read_the_order_of_lanes(vulkan: VulkanBackend, type: GGMLType) -> None:
+    check_order_of_lanes(vulkan, type)
+
+
+@pytest.mark.parametrize("type", IN_LANES, ids=lambda type: type.name)
+def test_matrix_units_read_the_order_of_lanes(matrix_units: VulkanBackend, type: GGMLType) -> None:
+    check_order_of_lanes(matrix_units, type)
+
+
 LANES = [(1, 4, 1, 1, 2), (2, 2, 2, 2), (4, 2, 2, 4), (1, 4, 2, 8), (1, 3, 4, 1, 3), (7, 2, 2, 3), (1, 4, 2, 6, 2)]
 LANES = [*(LanesShape(*shape) for shape in LANES), LanesShape(2, 2, 4, 4, x_first=True)]
 
 
-@pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
-def test_linear_in_lanes(lanes: VulkanBackend, type: GGMLType) -> None:
+@pytest.mark.parametrize("name", [type.name for type in TYPES if type != GGMLType.F32])
+def test_linear_in_lanes(lanes: VulkanBackend, name: str) -> None:
+    n_rows = 80 if GGMLType[name] in IN_LANES else 76
     with mock.patch.object(few, "lanes_shape", wraps=lanes_shape) as shapes:
-        check_on_matrix_units(lanes, type, 76, COLUMNS, (3, 8, 9, 40, 64))
+        check_on_matrix_units(lanes, GGMLType[name], n_rows, COLUMNS, (3, 8, 9, 40, 64))
     assert {call.args[2] for call in shapes.call_args_list} == {4, 8, 16, 64}
 
 
 @pytest.mark.parametrize("shape", LANES, ids=str)
-def test_shapes_of_lanes(lanes: VulkanBackend, shape: LanesShape) -> None:
+@pytest.mark.parametrize("type", [GGMLType.Q4_K, GGMLType.F16], ids=lambda type: type.name)
+def test_shapes_of_lanes(lanes: VulkanBackend, shape: LanesShape, type: GGMLType) -> None:
+    if type == GGMLType.F16 and shape.depth == 3:
+        pytest.skip("a step has four quarters")
     with mock.patch.object(few, "lanes_shape", return_value=shape):
-        check_on_matrix_units(lanes, GGMLType.Q4_K, 180, 768, (3, 17, 48, 64))
+        check_on_matrix_units(lanes, type, 184, 768, (3, 17, 48, 64))
 
 
 def check_in_tiles(backend: VulkanBackend, type: GGMLType, shape: BlockShape, columns: int, counts: list[int]) -> None:
