@@ -54,7 +54,7 @@ class NemotronH(Conversion):
         self.kinds = [self.LETTERS.get(kind, self.KINDS.get(kind, kind)) for kind in pattern]
         self.folder = folder
         self.n_layer = len(self.kinds)
-        self.is_moe = self.config.first("num_experts_per_tok") is not None
+        self.is_moe = "moe" in self.kinds  # transformers writes numbers of experts without any, too
         self.architecture = "nemotron_h_moe" if self.is_moe else "nemotron_h"
         if not self.kinds:
             raise ConvertError(f"{folder.path}: 'hybrid_override_pattern', the type of each layer, is missing")
@@ -69,7 +69,8 @@ class NemotronH(Conversion):
         width = c.need("moe_intermediate_size") if self.is_moe else c.need("intermediate_size", "n_inner", "hidden_dim")
         dim = c.need("head_dim", "attention_head_dim")
         n_head_kv = c.need("num_key_value_heads")
-        metadata = parameters(c) | {
+        common = parameters(c).items()
+        metadata = {key: value for key, value in common if self.is_moe or not key.startswith("expert_")} | {
             "block_count": len(kinds),
             "context_length": ANY_CONTEXT,
             "vocab_size": c.need("vocab_size"),
