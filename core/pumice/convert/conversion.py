@@ -119,6 +119,8 @@ class Conversion:
     """Parts of the names of further tensors that are not converted."""
     float32: Collection[str] = FLOAT32
     """Tensors that stay in float32, by their GGUF names without layer and suffix."""
+    types: ClassVar[Mapping[str, GGMLType]] = {}
+    """Types of tensors regardless of their form: regular expression that finds GGUF names -> type."""
     keeps_types = False
     """True if matrices keep the checkpoint's float32 or bfloat16, whatever the file's type."""
     is_draft = False
@@ -294,7 +296,7 @@ class Conversion:
 
     def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
         """Return the type of a tensor regardless of its form; None for the usual rules. ``type``: of matrices."""
-        return None
+        return next((own for pattern, own in self.types.items() if re.search(pattern, name)), None)
 
     @cached_property
     def names(self) -> TensorNames:

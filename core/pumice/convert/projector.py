@@ -30,7 +30,6 @@ class ProjectorConversion(Conversion):
         usual_processor: settings of preprocessing that the checkpoint may leave out.
         n_embd_key, eps_key: names in ``vision_config`` of the width and of the norms' epsilon.
         usual_eps: epsilon if the checkpoint has none.
-        float16: tensors of projectors whose type is float16 whatever the file's type.
     """
 
     architecture = "clip"
@@ -42,7 +41,6 @@ class ProjectorConversion(Conversion):
     rope_base: ClassVar[float] = 10000.0
     prefixes: tuple[str, ...] = ("vision_tower.", "multi_modal_projector.")
     float32 = frozenset({"v.position_embd"})
-    float16: tuple[str, ...] = ()
     aliases: ClassVar[Mapping[str, str]] = {}
     usual: ClassVar[Mapping[str, Any]] = {}
     usual_processor: ClassVar[Mapping[str, Any]] = {}
@@ -149,7 +147,6 @@ class ProjectorConversion(Conversion):
         return name
 
     def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        """Return the type of a tensor that is not that of the file's other matrices; None for these."""
         if ".patch_embd.weight" in name or ".patch_merger.weight" in name:
             return GGMLType.F16 if type is GGMLType.F16 else GGMLType.F32
-        return GGMLType.F16 if name.startswith(self.float16) and self.float16 else None
+        return super().forced_type(name, type)

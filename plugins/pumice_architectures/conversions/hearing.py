@@ -25,6 +25,7 @@ from pumice_architectures.conversions.vision_more import NemotronV2VL
 from pumice_architectures.conversions.vision_recent import Gemma4
 
 N_POSITIONS = 1500  # of Whisper's table, half a minute
+CONVOLUTION = r"^a\..*conv.*\.weight$"
 
 
 class Whisper(ProjectorConversion):
@@ -33,6 +34,7 @@ class Whisper(ProjectorConversion):
     encoder_key = "audio_config"
     layer_keys: ClassVar[tuple[str, ...]] = ("encoder_layers", "num_hidden_layers")
     prefixes: tuple[str, ...] = ("audio_tower.", "multi_modal_projector.")
+    types: ClassVar[Mapping[str, GGMLType]] = {r"\.conv1d\..*\.weight$": GGMLType.F16}
     renames: ClassVar[dict[str, str]] = {r"^multi_modal_projector\.": "audio.multi_modal_projector."}
 
     def __init__(self, folder: Folder) -> None:
@@ -69,9 +71,6 @@ class Whisper(ProjectorConversion):
             tensor = tensor.reshape(tensor.shape[0], 1)
         yield self.names(name), tensor
 
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        return GGMLType.F16 if ".conv1d." in name and name.endswith(".weight") else None
-
 
 def take_thinker(folder: Folder) -> None:
     """Put the configuration of an omni model's language model in the place of the whole model's, if there is one."""
@@ -88,9 +87,7 @@ class AudioFlamingo3(Whisper):
     """Audio Flamingo 3, whose convolutions stay float32, since it was trained in bfloat16."""
 
     projector_type = "musicflamingo"
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        return GGMLType.F32 if ".conv1d." in name and name.endswith(".weight") else None
+    types = {r"\.conv1d\..*\.weight$": GGMLType.F32}
 
 
 class Qwen3ASRAudio(Whisper):
@@ -101,6 +98,7 @@ class Qwen3ASRAudio(Whisper):
         r"^thinker\.": "",
         r"^multi_modal_projector\.linear_": "audio_tower.proj",
     }
+    types = {r"\.conv.*\.weight$": GGMLType.F16}
 
     def __init__(self, folder: Folder) -> None:
         take_thinker(folder)
@@ -117,9 +115,6 @@ class Qwen3ASRAudio(Whisper):
         if ".conv2d" in name and name.endswith(".bias"):
             tensor = tensor.reshape(tensor.shape[0], 1, 1)
         yield self.names(name), tensor
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        return GGMLType.F16 if ".conv" in name and name.endswith(".weight") else None
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         yield positions(self.audio.need("d_model", "hidden_size"))
@@ -244,6 +239,7 @@ class Dots3Note(SoundBeside, DotsOCR):
     projector_type = "dots3note_v"
     sound_key = "audio_config"
     prefixes = ("vision_encoder.", "audio_encoder.")
+    types = {r"\.ffn_gate_inp\.|\.exp_probs_b\.|\.conv2d|a\.conv_out": GGMLType.F32}
     renames: ClassVar[dict[str, str]] = {
         r"^audio_encoder\.(dots_encoder\.speech_encoder\.)?": "audio_tower.",
         r"\.mlp\.(gate_weight|router_bias)$": r".mlp.\1.weight",
@@ -316,10 +312,6 @@ class Dots3Note(SoundBeside, DotsOCR):
         else:
             yield self.names(name), tensor
 
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        is_float32 = any(part in name for part in (".ffn_gate_inp.", ".exp_probs_b.", ".conv2d", "a.conv_out"))
-        return GGMLType.F32 if is_float32 else super().forced_type(name, type)
-
 
 class Gemma4Conformer(SoundBeside, Gemma4):
     """Gemma 4's encoders of images and of sound."""
@@ -327,6 +319,7 @@ class Gemma4Conformer(SoundBeside, Gemma4):
     sound_key = "audio_config"
     of_images = Gemma4
     prefixes = (*Gemma4.prefixes, "audio_tower.", "embed_audio.")
+    types = {CONVOLUTION: GGMLType.F32, **Gemma4.types}
     renames: ClassVar[dict[str, str]] = {
         r"^audio_tower\.": "conformer.",
         r"^embed_audio\.": "model.embed_audio.",
@@ -355,10 +348,6 @@ class Gemma4Conformer(SoundBeside, Gemma4):
         else:
             yield from super().convert(name, tensor)
 
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        is_convolution = name.startswith("a.") and "conv" in name and name.endswith(".weight")
-        return GGMLType.F32 if is_convolution else super().forced_type(name, type)
-
 
 class Gemma3nConformer(SoundBeside, Gemma3n):
     """Gemma 3n's encoders of images and of sound."""
@@ -367,6 +356,7 @@ class Gemma3nConformer(SoundBeside, Gemma3n):
     layers_key = "conf_num_hidden_layers"
     of_images = Gemma3n
     prefixes = (*Gemma3n.prefixes, "audio_tower.", "embed_audio.")
+    types = {r"^a\.pre_encode\.out\.weight$": GGMLType.F16, CONVOLUTION: GGMLType.F32, **Gemma3n.types}
     renames: ClassVar[dict[str, str]] = {
         **Gemma3n.renames,
         r"^model\.audio_tower\.conformer\.": "conformer.layers.",
@@ -397,12 +387,6 @@ class Gemma3nConformer(SoundBeside, Gemma3n):
             "num_mel_bins": self.audio.need("input_feat_size"),
         }
 
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        if name == "a.pre_encode.out.weight":
-            return GGMLType.F16
-        is_convolution = name.startswith("a.") and "conv" in name and name.endswith(".weight")
-        return GGMLType.F32 if is_convolution else super().forced_type(name, type)
-
 
 class NemotronOmni(SoundBeside, NemotronV2VL):
     """Nemotron Nano VL v2's encoder of images, and that of sounds of models that hear."""
@@ -411,6 +395,7 @@ class NemotronOmni(SoundBeside, NemotronV2VL):
     sound_key = "sound_config"
     of_images = NemotronV2VL
     prefixes = (*NemotronV2VL.prefixes, "sound_encoder.", "sound_projection.")
+    types = {r"^(mm\.)?a\..*(bias|norm|conv)": GGMLType.F32}
     unused = (*NemotronV2VL.unused, "num_batches")
     more_names: ClassVar[dict[str, str]] = {
         **NemotronV2VL.more_names,
@@ -459,10 +444,6 @@ class NemotronOmni(SoundBeside, NemotronV2VL):
         elif name.endswith(".bias") and ("subsampling.layers" in name or "pointwise_conv" in name):
             tensor = tensor.reshape(1, tensor.shape[0], 1, 1)
         yield self.names(name), tensor
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        is_sound = name.startswith(("a.", "mm.a.")) and any(part in name for part in ("bias", "norm", "conv"))
-        return GGMLType.F32 if is_sound else super().forced_type(name, type)
 
 
 def positions(width: int) -> tuple[str, LazyTensor]:
@@ -538,6 +519,7 @@ class Conformer(Whisper):
 
     NORM_EPSILON = 1e-5
     unused = ("attention_dists", "num_batches_tracked")
+    types = {r"\.conv_.*\.weight$": GGMLType.F32}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if ".conv.batch_norm." not in name:
@@ -558,9 +540,6 @@ class Conformer(Whisper):
 
         yield self.names(f"{name}.weight"), weight.map(factor)
         yield self.names(f"{name}.bias"), bias.map(lambda x: x - mean.read() * factor(weight.read()))
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        return GGMLType.F32 if ".conv_" in name and name.endswith(".weight") else None
 
 
 class LFM2Audio(Conformer):

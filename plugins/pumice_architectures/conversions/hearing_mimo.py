@@ -51,6 +51,9 @@ class MiMoSound(MiMoVL):
     """The encoder of sound is in a folder of its own, but for its last part."""
 
     prefixes = (*MiMoVL.prefixes, "audio_encoder.")
+    types = {
+        r"^(a\.conv1d\..*|a\.rvq\.codebook\.|mm\.a\.code_embd\.|a\.downsample\.conv\.)weight$": GGMLType.F32,
+    }
     more_names: ClassVar[dict[str, str]] = {**MiMoVL.more_names, **TOKENIZER, **ENCODER}
 
     @classmethod
@@ -115,11 +118,6 @@ class MiMoSound(MiMoVL):
         if embeddings := _numbered(EMBEDDINGS, self.folder.tensors):
             n = self.audio.need("audio_channels", most=len(embeddings))
             yield "mm.a.code_embd.weight", stack(embeddings[:n])
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        float32 = ("a.rvq.codebook.weight", "mm.a.code_embd.weight", "a.downsample.conv.weight")
-        is_convolution = name.startswith("a.conv1d.") and name.endswith(".weight")
-        return GGMLType.F32 if name in float32 or is_convolution else super().forced_type(name, type)
 
 
 def _numbered(pattern: re.Pattern[str], tensors: dict[str, LazyTensor]) -> list[LazyTensor]:

@@ -43,6 +43,7 @@ def _pattern(name: str) -> str:
 class PocketTTSSpeech(ProjectorConversion):
     """The flow network and the codec of pocket-tts. Its folder has no configuration."""
 
+    types = {r"(\.seanet\..*|^a\.downsample\.conv|^a\.gen\.wav\.upsample)\.weight$": GGMLType.F16}
     NUMBERED = {_pattern(f"flow_lm.flow_net.{old}"): f"a.gen.flow.{new}" for old, new in _FLOW.items()} | {
         _pattern(_TOWER.format(side) + f"*.{old}"): f"{prefix}blk.*.{new}"
         for side, prefix in (("encoder", "a."), ("decoder", "a.gen.wav.tfm."))
@@ -112,10 +113,6 @@ class PocketTTSSpeech(ProjectorConversion):
         if match := re.fullmatch(r"mimi\.(en|de)coder\.model\.(\d+)\.(?:block\.(\d+)\.)?\w+\.(weight|bias)", name):
             return f"{'a' if match[1] == 'en' else 'a.gen.wav'}.seanet.{_stage(match)}.{match[4]}"
         raise ConvertError(f"{self.folder.path}: unknown tensor {name!r} of pocket-tts")
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        is_kernel = ".seanet." in name or name in ("a.downsample.conv.weight", "a.gen.wav.upsample.weight")
-        return GGMLType.F16 if is_kernel and name.endswith(".weight") else None
 
 
 def _stage(match: re.Match[str]) -> str:

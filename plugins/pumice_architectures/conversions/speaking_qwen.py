@@ -55,12 +55,16 @@ _DECODER = {
     "quantizer.rvq_rest.output_proj": "quant.rest.out_proj",
 }
 _KERNELS = r"pre_conv|dac\.entry|dac\.post_conv|up\.blk\.\d+\.dwconv|dac\..*\.conv[12]"
-_FLOAT16 = re.compile(rf"a\.gen\.wav\.({_KERNELS})\.weight")
-_FLOAT32 = re.compile(r"a\.gen\.(wav\.(up|dac)\.blk\.\d+\.conv|code\.blk\.\d+\.ffn_down)\.weight")
+_TYPES = {
+    r"^a\.gen\.(wav\.(up|dac)\.blk\.\d+\.conv|code\.blk\.\d+\.ffn_down)\.weight$": GGMLType.F32,
+    rf"^a\.gen\.wav\.({_KERNELS})\.weight$": GGMLType.F16,
+}
 
 
 class Qwen3TTSSpeech(ProjectorConversion):
     """The predictor of codes, the codec's decoder and the encoder of voices."""
+
+    types = _TYPES
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self.config = folder, folder.config
@@ -127,11 +131,6 @@ class Qwen3TTSSpeech(ProjectorConversion):
         usage = self._need(codec, f"{prefix}cluster_usage")
         sums = self._need(codec, f"{prefix}embedding_sum")
         return sums.map(lambda x: x / np.maximum(usage.read(), SMALLEST_USAGE)[:, None])
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        if _FLOAT32.fullmatch(name):
-            return GGMLType.F32
-        return GGMLType.F16 if _FLOAT16.fullmatch(name) else None
 
 
 def _of_codec(name: str, tensor: LazyTensor, last: int) -> Iterator[tuple[str, LazyTensor]]:

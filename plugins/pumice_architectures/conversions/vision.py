@@ -10,6 +10,7 @@ from pumice.plugin.convert import (
     MOST_LAYERS,
     ConvertError,
     Folder,
+    GGMLType,
     HFConfig,
     LazyTensor,
     ProjectorConversion,
@@ -43,7 +44,7 @@ def gelu_or_silu(config: HFConfig, usual: str) -> str:
 class Gemma3(ProjectorConversion):
     projector_type = "gemma3"
     renames: ClassVar[dict[str, str]] = {**SIGLIP, "_weight$": ".weight"}
-    float16 = ("mm.input_projection",)
+    types = {r"^mm\.input_projection": GGMLType.F16}
     changes = {"soft_emb_norm.weight": lambda norm: norm + 1}
     unused = (".head.",)
 

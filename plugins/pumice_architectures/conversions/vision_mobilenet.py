@@ -18,6 +18,7 @@ class Gemma3n(ProjectorConversion):
     type_key = "vision.projector_type"
     activation = ""
     prefixes: tuple[str, ...] = ("vision_tower.", "embed_vision.")
+    types = {"stem": GGMLType.F32}
     renames: ClassVar[dict[str, str]] = {r"^": "model."}
     more_names: ClassVar[dict[str, str]] = {
         "model.embed_vision.embedding": "mm.embedding",
@@ -50,9 +51,6 @@ class Gemma3n(ProjectorConversion):
             "image_mean": [0.0] * 3,
             "image_std": [1.0] * 3,
         }
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        return GGMLType.F32 if "stem" in name else super().forced_type(name, type)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if match := BLOCK.match(name):

@@ -35,7 +35,6 @@ class Step3VL(ProjectorConversion):
     usual_processor: ClassVar[dict[str, Any]] = {"image_mean": CLIP_MEAN, "image_std": CLIP_STD}
     activation = ""
     prefixes = ("vision_model.", "vit_large_projector.")
-    float16 = ()
     aliases: ClassVar[dict[str, str]] = {
         "width": "hidden_size",
         "layers": "num_hidden_layers",

@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 
 from pumice.plugin.convert import Folder, GGMLType, LazyTensor, ProjectorConversion, in_layers
 
-FLOAT32 = (".pos_embd.", ".attn.pos_h.", ".attn.pos_w.", ".neck.", ".net_")
-
 
 class DeepSeekOCR(ProjectorConversion):
     """DeepSeek-OCR, whose configuration has the sizes of both encoders in ``width``."""
 
     projector_type = "deepseekocr"
     prefixes: tuple[str, ...] = ("sam_model.", "vision_model.", "projector.", "image_newline", "view_seperator")
+    types = {r"\.pos_embd\.|\.attn\.pos_[hw]\.|\.neck\.|\.net_": GGMLType.F32}
     renames: ClassVar[dict[str, str]] = {
         r"(pos_embed|rel_pos_[hw])$": r"\1.weight",
         r"^": "model.",
@@ -56,9 +55,6 @@ class DeepSeekOCR(ProjectorConversion):
                 "sam.head_count": self.sam.need("heads"),
             }
         )
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        return GGMLType.F32 if any(part in name for part in FLOAT32) else super().forced_type(name, type)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield self.names(name), tensor.reshape(1, -1) if name.endswith("view_seperator") else tensor

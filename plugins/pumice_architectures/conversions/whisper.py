@@ -27,6 +27,7 @@ class Whisper(Conversion):
     needed: ClassVar[Mapping[str, Any]] = {"scale_embedding": False, "tie_word_embeddings": True}
     named_as = "t5"
     dropped = ("proj_out.",)  # the embeddings' matrix
+    types = {r"^a\.position_embd\.weight$": GGMLType.F32, r"\.conv1d\..*\.weight$": GGMLType.F16}
     more_names: ClassVar[Mapping[str, str]] = {
         "model.encoder.conv1": "a.conv1d.1",
         "model.encoder.conv2": "a.conv1d.2",
@@ -123,11 +124,6 @@ class Whisper(Conversion):
         if name.endswith(("conv1.bias", "conv2.bias")):
             tensor = tensor.reshape(tensor.shape[0], 1)
         yield self.names(name), tensor
-
-    def forced_type(self, name: str, type: GGMLType) -> GGMLType | None:
-        if name == "a.position_embd.weight":
-            return GGMLType.F32
-        return GGMLType.F16 if ".conv1d." in name and name.endswith(".weight") else None
 
 
 class CTranslate2Whisper(Whisper):
