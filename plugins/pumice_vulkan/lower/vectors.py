@@ -28,7 +28,7 @@ class VectorProduct:
     """Up to three products of the same few rows of x, with weights of one format in one buffer.
 
     Attributes:
-        norm: weight and epsilon of an RMS norm of x (int8 only).
+        norm: weight and epsilon of an RMS norm of x (int8 activations only).
         paired: the result is ``silu(x @ weights[0].T) * (x @ weights[1].T)``.
         gelu: with GELU instead of SiLU.
         output: if set with ``paired``, the result is also stored as int8 where possible.
@@ -77,7 +77,8 @@ def vector_product(lowering: Lowering, call: VectorProduct) -> None:
     assert n_passes == 1 or not (call.paired or call.norm)
     int8 = use_int8(lowering, first)
     x_place, x_mode = _vectors(lowering, call, n_tokens)
-    n_shaped = max(2, n_tokens) if lowering.invariant else n_tokens  # the lanes along a row are those of several
+    # Lanes along a row, and so the order of its sums, are the same for three and more.
+    n_shaped = max(3, n_tokens) if lowering.invariant else n_tokens
     crowded = n_passes > MOST_VECTORS
     shape = vector_shape(
         *(lowering.device, call.n_rows, first.row_blocks, n_shaped, first.format), call.paired, crowded, int8

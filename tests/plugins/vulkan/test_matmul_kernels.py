@@ -18,6 +18,7 @@ from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice.testing import compile_graph, trace
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.backend import VulkanOptions
 from pumice_vulkan.device import MatrixShape, list_devices
 from pumice_vulkan.formats import FORMATS, IN_LANES
 from pumice_vulkan.lower import few, products, tiles, vectors
@@ -218,6 +219,22 @@ def check_order_of_lanes(backend: VulkanBackend, type: GGMLType) -> None:
 @pytest.mark.parametrize("vulkan", ["float"], indirect=True)
 def test_other_kernels_read_the_order_of_lanes(vulkan: VulkanBackend, type: GGMLType) -> None:
     check_order_of_lanes(vulkan, type)
+
+
+def test_batch_invariance_in_the_order_of_lanes(vulkan_device: None) -> None:
+    """Wide matrices have other lanes along a row where several vectors share it."""
+    backend = VulkanBackend(VulkanOptions(batch_invariant=True, prepare="never"))
+    try:
+        w, rows = weight("w", GGMLType.F16, 16, 4096)
+        x = f32(16, 4096)
+        with mock.patch.object(backend._open()[0], "lanes", True):
+            run = compiled(backend, [w], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w")))
+            expected = run(16)
+            assert error(expected, x @ rows.T) < FLOAT
+            for n in (1, 2, 3, 8):
+                np.testing.assert_array_equal(run(n), expected[:n])
+    finally:
+        backend.close()
 
 
 @pytest.mark.parametrize("type", IN_LANES, ids=lambda type: type.name)
