@@ -137,6 +137,13 @@ def test_a_wrong_option_is_refused_and_changes_nothing(chat):
     assert stdout
 
 
+def test_an_option_without_a_value_is_as_the_chat_began(chat):
+    changes = ["/set temperature 2", "/set max_tokens 1", "/set seed 3"]
+    conversation, _, stderr = chat(*changes, *(change.rpartition(" ")[0] for change in changes))
+    assert conversation.options == OPTIONS
+    assert "temperature is as the chat began: 0\nmax_tokens is as the chat began: 6\nseed is" in stderr
+
+
 def test_options_are_set_by_words_of_ollama_and_json(chat):
     lines = [
         "/set system Be kind.",

@@ -49,6 +49,7 @@ class Conversation:
     ) -> None:
         self.model = model
         self.options = options
+        self._began = dict(options)
         self.markdown = True
         self.tools: list[Tool] = []
         self._offered: Sequence[Tool] = ()  # also those that the chat template does not take
@@ -75,8 +76,13 @@ class Conversation:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Frequently set options with their defaults."""
-        return {**self.model.sampling, "max_tokens": None, "reasoning": None, "chat_template": None}
+        """Frequently set options with their defaults, and those that the chat began with."""
+        usual = {**self.model.sampling, "max_tokens": None, "reasoning": None, "chat_template": None}
+        return {**usual, **self._first_options}
+
+    @property
+    def _first_options(self) -> dict[str, Any]:
+        return {**_default_options(self._defaults), **self._began}
 
     def set(self, name: str, value: Any) -> None:
         """Set an option of future answers. Raises PumiceError for an unknown option or an invalid value."""
@@ -89,9 +95,10 @@ class Conversation:
         self.options = options
 
     def unset(self, name: str) -> None:
-        """Reset an option to its default. Raises PumiceError for an unknown one."""
+        """Reset an option to what the chat began with, or its default. Raises PumiceError for an unknown one."""
         self._check(name)
-        self.options = {key: kept for key, kept in self.options.items() if key != name}
+        first = {key: value for key, value in self._first_options.items() if key == name}
+        self.options = {key: kept for key, kept in self.options.items() if key != name} | first
 
     def _check(self, name: str) -> None:
         names = {*CHAT, *self.model.sampling}
@@ -167,9 +174,10 @@ class Conversation:
             PumiceError: The chat template takes no tools.
         """
         self.model = model
-        self.options.pop("chat_template", None)
-        if not model.template.exists:
-            self.options["chat_template"] = ASSUMED_TEMPLATE
+        for options in (self.options, self._began):
+            options.pop("chat_template", None)
+            if not model.template.exists:
+                options["chat_template"] = ASSUMED_TEMPLATE
         return self.take_tools(self._offered)
 
     def leave_media(self) -> list[str]:

@@ -44,7 +44,7 @@ HELP = {
     "/name [NAME]": "keep the conversation under a name, for pumice chat --resume NAME, or show the names in use",
     "/save FILE": "write the conversation, as JSON; the name of a new file ends in .json",
     "/load FILE": "go on with a conversation from a file",
-    "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: the default",
+    "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: as the chat began",
     "/copy [N]": "copy the last block of code, block N, or all of the answer (all), by the terminal",
     "/tools": "list the tools of MCP servers",
     "/stats": "show tokens and tokens/s after each answer, or no longer",
@@ -333,7 +333,7 @@ class Session:
             return
         if not text:
             conversation.unset(name)
-            _tell(f"{name} is the default again: {conversation.defaults.get(name)!r:.60}")
+            _tell(f"{name} is as the chat began: {conversation.defaults.get(name)!r:.60}")
             return
         try:
             value = parse_yaml(text)
