@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pumice.cli.messages import say
 from pumice.cli.options import json_option
 from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
 from pumice.wording import format_bytes, printable
 
 if TYPE_CHECKING:
+    from pumice.hub.catalogue import CatalogueEntry
     from pumice.hub.store import StoredModel
 
 
@@ -47,12 +49,18 @@ def command(catalogue: bool, as_json: bool) -> None:
 
 
 def list_catalogue() -> list[dict[str, Any]]:
-    """Return the names of the catalogue, with their models, options and purposes."""
+    """Return the names of the catalogue, with their models, options and purposes; warn of wrong entries."""
     from pumice.config import load_config
+    from pumice.errors import ConfigError
     from pumice.hub.catalogue import catalogue, look_up
 
     config = load_config()
-    entries = {name: look_up(name, config) for name in sorted(catalogue(config))}
+    entries: dict[str, CatalogueEntry] = {}
+    for name in sorted(catalogue(config)):
+        try:
+            entries[name] = look_up(name, config)
+        except ConfigError as error:
+            say("warning", str(error))
     return [
         {
             "name": name,

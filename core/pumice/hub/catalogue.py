@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Lt
 
-from pumice.config import Config, Layer, load_config
+from pumice.config import ARGUMENTS, Config, Layer, load_config
 from pumice.demo import DEMOS
 from pumice.errors import ConfigError
 from pumice.hub.names import CatalogueName, parse_name
@@ -86,7 +86,9 @@ def look_up(name: str, config: Config) -> CatalogueEntry:
         name = model
     if name in names:
         raise ConfigError(f"{config.source('models', name)}: models.{name} refers to itself")
-    source = f"models.{names[0]}"
+    file, source = config.source("models", names[0]), f"models.{names[0]}"
+    if file != ARGUMENTS:  # a name of the package has none
+        source = f"{file}: {source}"
     checked = SettingsReader(source).record(_About, about)
     defaults = SettingsReader(f"{source}.chat").record(ChatDefaults, chat)
     return CatalogueEntry(name, Layer(source, options), defaults, tuple(checked.suits), checked.gb)

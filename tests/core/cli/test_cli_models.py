@@ -122,15 +122,23 @@ def test_the_catalogue_is_right(home):
         assert len(set(models)) == len(models), "a model of two names is proposed once"
 
 
+def test_a_wrong_entry_is_left_out_of_the_list(run, home):
+    (home / "pumice.yaml").write_text("models: {x: {n_ctx: 1}, y: {model: a/b}}")
+    done = run("list", "--catalogue", "--json")
+    assert {"pumice-demo", "y"} < (names := {row["name"] for row in json.loads(done.stdout)})
+    assert "x" not in names
+    assert done.stderr == "warning: pumice.yaml: models.x: the key 'model' is missing\n"
+
+
 @pytest.mark.parametrize(
     ("models", "says"),
     [
-        ("{x: {n_ctx: 1}}", "models.x: the key 'model' is missing"),
+        ("{x: {n_ctx: 1}}", "pumice.yaml: models.x: the key 'model' is missing"),
         ("{x: {model: y}, y: {model: x}}", "refers to itself"),
         ("{x: {model: y}, y: {model: z}}", "models.x: z: no such file"),
-        ("{x: {model: a/b, n_ctxx: 3}}", "n_ctxx"),
+        ("{x: {model: a/b, n_ctxx: 3}}", "pumice.yaml: models.x: unknown key 'n_ctxx'"),
         ("{x: 3}", "models.x"),
-        ("{x: {model: a/b, suits: [cooking]}}", "models.x: suits"),
+        ("{x: {model: a/b, suits: [cooking]}}", "pumice.yaml: models.x: suits"),
         ("{x: {model: a/b, gb: -1}}", "models.x: gb"),
     ],
 )
