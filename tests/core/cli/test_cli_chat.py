@@ -150,6 +150,7 @@ def test_options_are_set_by_words_of_ollama_and_json(chat):
         "/set parameter seed 3",
         "/set parameter num_predict 4",
         "/set parameter num_ctx 64",
+        '/set parameter stop [INST] "a b" 3',
         "/set nothink",
         '/set logit_bias {"5": -1}',
         "/set verbose",
@@ -157,7 +158,7 @@ def test_options_are_set_by_words_of_ollama_and_json(chat):
     conversation, _, stderr = chat(*lines, "Once")
     assert conversation.system == "Be kind."
     options = {"seed": 3, "max_tokens": 4, "n_ctx": 64, "reasoning": False, "logit_bias": {5: -1}}
-    assert conversation.options == {**OPTIONS, **options}
+    assert conversation.options == {**OPTIONS, **options, "stop": ["[INST]", "a b", "3"]}
     assert "answer 4 tokens" in stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -316,7 +317,7 @@ class Session:
         name, _, text = argument.partition(" ")
         conversation = self._conversation
         by_ollama: dict[str, Callable[[str], Any]] = {
-            "parameter": self._set,
+            "parameter": lambda text: self._set(_listing_stops(text)),
             "system": self._system,
             "think": lambda _: self._set("reasoning true"),
             "nothink": lambda _: self._set("reasoning false"),
@@ -365,6 +366,15 @@ class Session:
 def _is_command(line: str) -> bool:
     """Return True for a line that begins with a slash and a word, and not with a space, a path or a comment."""
     return re.match(r"/[\w?-]*(?!\S)", line) is not None
+
+
+def _listing_stops(parameter: str) -> str:
+    """Return an argument of Ollama's ``/set parameter`` for ``/set``: each word or quoted text is a text to stop at."""
+    name, _, texts = parameter.partition(" ")
+    if name != "stop" or not texts or texts.lstrip().startswith('["'):
+        return parameter
+    listed = re.sub(r'("(?:\\.|[^"\\])*")(?!\S)|(\S+)', lambda word: f"{word[1] or json.dumps(word[2])},", texts)
+    return f"stop [{listed}]"
 
 
 def _end(_: str) -> None:
