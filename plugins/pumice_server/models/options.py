@@ -107,15 +107,15 @@ def caching_options(request: Request, *bodies: Caching) -> dict[str, Any]:
     return {"cache_salt": "/".join(filter(None, salts)), "slot": (request.state.client, slot)}
 
 
-def scales_by_name(adapters: Sequence[Scale], names: Sequence[str], field: str = "the body") -> dict[str, float]:
+def scales_by_name(adapters: Sequence[Scale], names: Sequence[str], field: str = "body") -> dict[str, float]:
     """Return the scale of each adapter, 0 for those that ``adapters`` omits. Raises HTTPException."""
     if adapters and not names:
         raise bad_request(f"{field}: this model has no LoRA adapters; --lora names some when the server is started")
     scales = dict.fromkeys(names, 0.0)
     for i, adapter in enumerate(adapters):
         if adapter.id >= len(names):
-            most = len(names) - 1
-            raise bad_request(f"{field}[{i}].id must be between 0 and {most}, not {adapter.id}")
+            advice = "GET /lora-adapters lists those of this model"
+            raise bad_request(f"{field}[{i}].id: no LoRA adapter has the id {adapter.id}; {advice}")
         scales[names[adapter.id]] = adapter.scale
     return scales
 
