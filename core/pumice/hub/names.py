@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pumice.errors import UnknownModelError
+from pumice.errors import HubError, UnknownModelError
 from pumice.file_names import is_safe_file_name
 from pumice.wording import show_python
 
@@ -115,9 +116,18 @@ def _address(text: str, scheme: str, rest: str) -> HubName | WebName:
 
 
 def _hub_hosts() -> set[str]:
-    """Return the hosts whose addresses name repositories: the Hub's own, and that of ``$HF_ENDPOINT``."""
-    mirror = urlsplit(os.environ.get("HF_ENDPOINT", "")).hostname
-    return {"hf.co", "huggingface.co", "www.huggingface.co", *([mirror] if mirror else [])}
+    """Return the hosts whose addresses name repositories: the Hub's own, and that of ``$HF_ENDPOINT``.
+
+    Raises HubError if that is no address. The value may have a password, and the message reach a server's client.
+    """
+    hosts = {"hf.co", "huggingface.co", "www.huggingface.co"}
+    if mirror := os.environ.get("HF_ENDPOINT"):
+        with contextlib.suppress(ValueError):  # an invalid IPv6 address or port
+            url = urlsplit(mirror)
+            if url.scheme in ("https", "http") and url.hostname and url.port != 0:
+                return hosts | {url.hostname}
+        raise HubError("HF_ENDPOINT is not an address such as https://huggingface.co; correct or unset it")
+    return hosts
 
 
 def _without_verb(path: str) -> str:

@@ -201,6 +201,13 @@ def test_a_gated_repository_needs_a_token(hub, repository, monkeypatch):
         fetch("a/b")
 
 
+@pytest.mark.parametrize("address", ["notaurl", "ftp://x.org", "https://", "http://[x", "https://x.org:port"])
+def test_a_mirror_has_an_address(hub, monkeypatch, address):
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(HubError, match=r"^HF_ENDPOINT is not an address"):
+        fetch("hf.co/a/b")
+
+
 def test_without_a_network_what_is_here_is_used(hub, repository, monkeypatch):
     path = locate("a/b").path
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
