@@ -123,7 +123,8 @@ def command(
     with load_model(model, rest) as loaded:
         seconds = time.perf_counter() - began
         if not demo and (of_chats := _of_chats(loaded, defaults)):
-            chat = f"pumice chat {shlex.quote(model)}"
+            named = f"./{model}" if model.startswith("-") else model  # a path, which would be read as an option
+            chat = f"pumice chat {shlex.quote(named)}"
             echo(f"note: {model} has {of_chats}; `run` applies none, `{chat}` does", err=True)
         read = with_media(text, images, sounds, videos) if has_media else text
         stops = stop or tuple(defaults.stop)

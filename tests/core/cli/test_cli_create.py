@@ -6,6 +6,7 @@ from click.testing import CliRunner
 from pumice import ConfigError
 from pumice.cli.create import command
 from pumice.config import load_config
+from pumice.demo import DEMOS
 from pumice.hub.catalogue import chat_defaults, look_up
 from pumice.hub.created import create_model, created_models, remove_created
 from pumice.hub.modelfile import catalogue_record, parse_modelfile
@@ -89,6 +90,9 @@ def test_commands(home, model, run):
     told = run("run", "kind", "Once", "--backend", "numpy")
     assert told.stdout == run("run", model, "-p", "Once", "-n", "3", "--temp", "0", "--backend", "numpy").stdout != ""
     assert "note: kind has a system message or messages; `run` applies none, `pumice chat kind` does" in told.stderr
+    (home / "-x.gguf").symlink_to(DEMOS["pumice-demo"])
+    noted = run("run", "-n", "1", "-p", "Once", "--backend", "numpy", "--", "-x.gguf")
+    assert "note: -x.gguf has a chat template; `run` applies none, `pumice chat ./-x.gguf` does" in noted.stderr
     said = run("chat", "kind", "--backend", "numpy", input="Hi")
     assert run("chat", "kind", "Hi", "--backend", "numpy", input="").stdout == said.stdout
     same = run("chat", model, "--backend", "numpy", "-n", "3", "--temp", "0", "-s", "Be kind.", input="Hi")
