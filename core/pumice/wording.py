@@ -2,6 +2,7 @@
 
 import difflib
 import reprlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from unicodedata import category
@@ -41,6 +42,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     compared = [other[:_MAX_COMPARED] for other in names]
     close = same or longer or shorter or difflib.get_close_matches(name[:_MAX_COMPARED], compared, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Return where bytes are not UTF-8, and advice for UTF-16, which Windows PowerShell writes."""
+    is_utf16 = error.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    return f"not UTF-8: byte {error.start}" + ("; it seems to be UTF-16: save it as UTF-8" if is_utf16 else "")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], never: Collection[str] = ()) -> str:

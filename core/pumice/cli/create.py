@@ -12,7 +12,7 @@ import click
 from pumice.cli.messages import say
 from pumice.cli.output import echo
 from pumice.cli.vocabulary import option
-from pumice.wording import printable
+from pumice.wording import not_utf8, printable
 
 
 @click.command("create")
@@ -42,7 +42,7 @@ def command(name: str, file: Path) -> None:
     except OSError as error:
         raise click.ClickException(f"{file}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{file}: not UTF-8: byte {error.start}") from None
+        raise click.ClickException(f"{file}: {not_utf8(error)}") from None
     if len(data) > MAX_BYTES:
         raise click.ClickException(f"{file}: more than {MAX_BYTES} bytes, which a Modelfile has at most")
     parsed = parse_modelfile(text.replace("\r\n", "\n"), str(file))

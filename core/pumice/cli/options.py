@@ -20,7 +20,7 @@ from pumice.cli.output import echo
 from pumice.cli.vocabulary import Decorator, GroupedCommand, defined, option, with_options
 from pumice.demo import demo_model_path
 from pumice.options import CHAT, ENGINE, SAMPLING, KVType
-from pumice.wording import json_problem
+from pumice.wording import json_problem, not_utf8
 
 CommandFunction = Callable[..., Any]
 _MODEL, _VALUE_TYPE, _NO_SPECULATE = "pumice.model", "pumice.cache_type_v", "pumice.no_speculate"
@@ -187,7 +187,7 @@ def read_text(noun: str, path: Path) -> str:
     try:
         return read_bounded(noun, path)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else not_utf8(error)
         raise click.ClickException(f"cannot read {noun}: {path}: {reason}") from None
 
 

@@ -15,6 +15,7 @@ from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, MediaFiles
 from pumice.cli.vocabulary import Decorator, option
 from pumice.demo import demo_model_path
+from pumice.wording import not_utf8
 
 if TYPE_CHECKING:
     from pumice.chat.mixed import Media
@@ -110,4 +111,4 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
     except OSError as error:
         raise click.ClickException(f"{where}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{where}: not UTF-8: byte {error.start}") from None
+        raise click.ClickException(f"{where}: {not_utf8(error)}") from None

@@ -9,7 +9,7 @@ import click
 
 from pumice.cli.confined import ConfinedCommand
 from pumice.cli.files import InputFile, ModelPath, OutputFile
-from pumice.cli.options import force_option, no_sandbox_option
+from pumice.cli.options import force_option, no_sandbox_option, read_text
 from pumice.cli.output import echo
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
@@ -171,10 +171,7 @@ def _tensor_types(arguments: tuple[str, ...], file: Path | None) -> list[tuple[s
 
     items = list(arguments)
     if file is not None:
-        try:
-            items += file.read_text("utf-8-sig").split()
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.ClickException(f"{file}: cannot be read: {error}") from None
+        items += read_text("the types of tensors", file).split()
     pairs = []
     for item in items:
         name, equals, type = item.partition("=")

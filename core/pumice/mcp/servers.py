@@ -15,7 +15,7 @@ from pumice.config import user_directory
 from pumice.errors import ConfigError
 from pumice.installed import install_command
 from pumice.options.reading import SettingsReader
-from pumice.wording import json_problem
+from pumice.wording import json_problem, not_utf8
 
 MAX_SERVERS = 32
 _MAX_BYTES = 1 << 20  # of a configuration file
@@ -81,7 +81,7 @@ def read_servers_file(path: Path) -> dict[str, McpServer]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: byte {error.start}") from None
+        raise ConfigError(f"{path}: {not_utf8(error)}") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid JSON: {json_problem(error)}") from None
     return read_servers(data, str(path))

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from pumice.convert.folder import read_json
 from pumice_server.keys import APIKeys
 
@@ -16,6 +18,19 @@ def test_keys(tmp_path):
 def test_files_of_checkpoints(tmp_path):
     (file := tmp_path / "config.json").write_bytes(MARK + b'{"a": 1}')
     assert read_json(file) == {"a": 1}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_refused_with_advice(run, model, home, encoding):
+    (home / "text").write_bytes("\ufeffFROM x".encode(encoding))
+    for arguments in (
+        ["run", model, "-f", "text"],
+        ["run", model, "-p", "x", "--grammar-file", "text"],
+        ["quantize", model, "q.gguf", "q8_0", "--tensor-type-file", "text"],
+        ["create", "x", "-f", "text"],
+    ):
+        done = run(*arguments)
+        assert done.stderr.endswith("text: not UTF-8: byte 0; it seems to be UTF-16: save it as UTF-8\n"), arguments
 
 
 def test_files_of_commands(run, model, home):

@@ -89,7 +89,7 @@ def test_a_model_without_a_template_takes_chatml_and_says_so(run, model):
     assert done.stderr.count("has no chat template: chats use ChatML; --chat-template names another") == 1
     named = run("chat", model, *options, "--chat-template", "chatml", input="Hi")
     assert (named.stdout, named.stderr) == (done.stdout, "")
-    assert run("chat", input=b"\xff").stderr.startswith("error: the message is not UTF-8: byte 0")
+    assert run("chat", input=b"\xff").stderr.startswith("error: standard input: not UTF-8: byte 0")
 
 
 def test_answers_go_to_stdout_and_stay_in_the_conversation(chat, demo):

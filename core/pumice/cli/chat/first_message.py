@@ -13,6 +13,7 @@ from pumice.cli.escapes import escape_option, unescape
 from pumice.cli.options import CommandFunction
 from pumice.cli.prompt import file_option, media_option, read_prompt
 from pumice.cli.vocabulary import option, with_options
+from pumice.wording import not_utf8
 
 if TYPE_CHECKING:
     from pumice.cli.chat.conversation import Conversation
@@ -102,5 +103,5 @@ def _with_piped(text: str | None) -> str:
     try:
         piped = sys.stdin.buffer.read().decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"the message is not UTF-8: byte {error.start} of standard input") from None
+        raise click.ClickException(f"standard input: {not_utf8(error)}") from None
     return "\n\n".join(part for part in (piped, text) if part)

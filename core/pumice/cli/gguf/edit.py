@@ -12,7 +12,7 @@ from pumice.cli.files import EditedFile, InputFile, OutputFile
 from pumice.cli.options import force_option, no_sandbox_option
 from pumice.cli.progress import show_progress
 from pumice.cli.vocabulary import option
-from pumice.wording import did_you_mean
+from pumice.wording import did_you_mean, not_utf8
 
 if TYPE_CHECKING:
     from pumice.gguf import EncodedValue, Metadata
@@ -122,7 +122,7 @@ def string_from_file(item: str) -> tuple[str, EncodedValue]:
     except OSError as error:
         raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{path}: is not UTF-8 at byte {error.start}") from None
+        raise click.ClickException(f"{path}: {not_utf8(error)}") from None
 
 
 def divide(item: str, form: str) -> tuple[str, str]:
