@@ -35,7 +35,7 @@ class Format:
 
     @property
     def for_lanes(self) -> bool:
-        """True if shaders/matmul_lanes.comp multiplies it."""
+        """True if shaders/matmul_lanes.comp has a variant for this format."""
         return self.in_lanes or not self.dense
 
     @property
@@ -101,6 +101,6 @@ FORMATS = {
     **{type: Format(type) for type in DENSE},
 }
 IN_LANES = {type: Format(type, in_lanes=True) for type in (GGMLType.F16, GGMLType.BF16)}
-"""Formats of matrices of whole groups of LANE_ROWS rows and LANE_COLUMNS columns, where devices know lanes."""
-LANE_ROWS, LANE_COLUMNS = 8, 128
+"""Formats of F16 and BF16 matrices on devices whose matrix units' lanes are known (Lowering.memory.lanes)."""
+LANE_ROWS, LANE_COLUMNS = 8, 128  # a matrix in the order of lanes has multiples of these rows and columns
 BY_NAME = {format.name: format for format in (*FORMATS.values(), *IN_LANES.values())}

@@ -21,7 +21,7 @@ class Packing:
 
     Attributes:
         n_blocks: blocks of 32 columns.
-        row_blocks: the same of a row.
+        row_blocks: blocks of 32 columns per row.
         data: uint8 from the file.
         nbytes: bytes on the device.
     """

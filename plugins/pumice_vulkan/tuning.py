@@ -62,7 +62,7 @@ class TileShape:
 X_UNIT = 16  # rows and columns of a tile of float16 activations, where fragments are read from memory
 LANES = 32  # subgroup size of the measured device
 LONG_ROW = 192  # blocks per row from which on two subgroups share it
-LONG_DENSE_ROW = 1024  # the same of a dense matrix
+LONG_DENSE_ROW = 1024  # blocks per row from which on four subgroups share a row in the order of lanes
 MANY_ROWS = 12288  # rows of a matrix from which on a workgroup takes more of them
 HUGE_ROWS = 65536  # rows of an output matrix
 LONG_CONTEXT = 4096  # positions
@@ -127,7 +127,10 @@ def vector_shape(
 
 
 def _shape_in_lanes(n_rows: int, row_blocks: int, n_tokens: int) -> VectorShape:
-    """Return the shape for numbers in the order of lanes: on an H200 within 2 % of the best of 200 for one vector."""
+    """Return the shape for one or two vectors and a matrix in the order of lanes.
+
+    On an H200 within 2 % of the best of 200 for one vector.
+    """
     if n_rows < MANY_ROWS or row_blocks >= LONG_DENSE_ROW:
         return VectorShape(128, 1, 4 * n_tokens, prefetch=True)
     return VectorShape(32, 8, 4 * n_tokens, prefetch=True)

@@ -1,4 +1,4 @@
-"""Products on matrix units: in lanes (shaders/matmul_lanes.comp), of up to 64 rows of x by
+"""Products on matrix units whose lanes are known (shaders/matmul_lanes.comp), and products of up to 64 rows of x by
 subgroups that divide the columns (shaders/matmul_few.comp)."""
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def use_lanes(lowering: Lowering, n_columns: int, n_rows: int) -> bool:
 
 
 def few_order(lowering: Lowering, n_columns: int, n_rows: int, for_lanes: bool = True) -> Order:
-    """Return the order of float16 activations for products on matrix units; ``for_lanes``: as of the matrix's format.
+    """Return the order of float16 activations for products on matrix units.
 
-    That of a matrix whose format is not known is a guess.
+    ``for_lanes``: ``Format.for_lanes`` of the matrix. For a matrix not known yet the order is a guess.
     """
     if for_lanes and use_lanes(lowering, n_columns, n_rows):
         return Order.LANES

@@ -200,7 +200,7 @@ def lanes(matrix_units: VulkanBackend) -> Iterator[VulkanBackend]:
 
 
 def check_order_of_lanes(backend: VulkanBackend, type: GGMLType) -> None:
-    """Devices that know lanes keep numbers in their order: single vectors, few, tiles and lookups find them."""
+    """Check that single vectors, few rows, tiles and lookups read a matrix in the order of lanes."""
     w, rows = weight("w", type, 48, 256)
     x, ids = f32(40, 256), rng.permutation(40).astype(np.int32)
     with (
@@ -258,7 +258,7 @@ def test_linear_in_lanes(lanes: VulkanBackend, name: str) -> None:
 @pytest.mark.parametrize("type", [GGMLType.Q4_K, GGMLType.F16], ids=lambda type: type.name)
 def test_shapes_of_lanes(lanes: VulkanBackend, shape: LanesShape, type: GGMLType) -> None:
     if type == GGMLType.F16 and shape.depth == 3:
-        pytest.skip("a step has four quarters")
+        pytest.skip("the depth of numbers divides the four quarters of a step")
     with mock.patch.object(few, "lanes_shape", return_value=shape):
         check_on_matrix_units(lanes, type, 184, 768, (3, 17, 48, 64))
 
