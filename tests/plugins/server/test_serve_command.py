@@ -201,9 +201,9 @@ def test_an_absent_or_wrong_model_is_named_before_anything_is_served(forked, tmp
     )
     for arguments, said in (
         (["good.gguf", "missing.gguf"], "error: missing.gguf: no such file"),
-        (["good.gguf", "mine"], f"error: models.mine: {tmp_path}/gone.gguf: no such file"),
+        (["good.gguf", "mine"], f"error: {config}: models.mine: {tmp_path}/gone.gguf: no such file"),
         (["good.gguf", "cut"], f"error: {tmp_path}/cut.gguf: "),
-        (["good.gguf", "wrong"], "error: models.wrong: unknown key 'n_ctz'"),
+        (["good.gguf", "wrong"], f"error: {config}: models.wrong: unknown key 'n_ctz'"),
         (["good.gguf", "adapted"], "error: adapters.a: gone.gguf: no such file"),
         (["good.gguf", "other", "--speculate", "wrong"], "error: --speculate: unknown proposer 'wrong'"),
         (["good.gguf", "other", "--speculate", "draft"], "error: --speculate: 'draft' needs a draft model"),
