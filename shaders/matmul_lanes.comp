@@ -20,7 +20,7 @@ layout(constant_id = 0) const uint THREADS = 256;  // PARTS_M * PARTS_K subgroup
 layout(constant_id = 1) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 2) const uint FLAGS = 0;
 layout(constant_id = 3) const uint PARTS_M = 1;
-layout(constant_id = 4) const uint PARTS_K = 8;
+layout(constant_id = 4) const uint PARTS_K = 8;  // at most the steps of a row
 layout(constant_id = 5) const uint FRAGMENTS_M = 1;  // fragments per subgroup; even if PAIRED
 layout(constant_id = 6) const uint FRAGMENTS_N = 1;
 layout(constant_id = 7) const uint DEPTH = 1;  // steps of W in flight; of numbers 1, 2 or 4 quarters of a step

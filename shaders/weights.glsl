@@ -1,5 +1,5 @@
 // Loads from a matrix in planes: blocks of codes, scales, numbers. Requires WEIGHTS, the binding of the matrix, and BLOCKS,
-// those of a row.
+// the blocks per row.
 #include "formats.glsl"
 
 layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights1 { uint weights[]; };
