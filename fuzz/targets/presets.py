@@ -35,7 +35,6 @@ def check(data: bytes) -> None:
         assert str(path) in str(error)
         return
     assert presets
-    assert len({preset.name for preset in presets}) == len(presets)
-    for preset in presets:
-        assert all(isinstance(argument, str) for argument in preset.arguments)
-        assert not preset.arguments or preset.arguments[0].startswith("-")
+    for arguments in presets.values():
+        assert all(isinstance(argument, str) for argument in arguments)
+        assert not arguments or arguments[0].startswith("-")
