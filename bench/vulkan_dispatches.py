@@ -100,21 +100,6 @@ class Bench:
         while time.perf_counter() < end:
             self.time(dispatches[:20])
 
-    def copy_speed(self) -> float:
-        """Return GB/s, read and written, of a copy within the device."""
-        size = self.weights.n_bytes // 512 * 256
-        command = self.device.new_command_buffer(timestamps=2)
-        encoder = command.encoder()
-        encoder.timestamp(0)
-        encoder.copy_buffer(self.weights, 0, self.weights, size, size)
-        encoder.barrier()
-        encoder.copy_buffer(self.weights, 0, self.weights, size, size)
-        encoder.timestamp(1)
-        encoder.end()
-        for _ in range(5):
-            command.commit_and_wait()
-        return 4 * size / command.timestamps()[1] / 1e3
-
     def time(self, dispatches: Sequence[Dispatch], runs: int = 4) -> float:
         """Return the microseconds of one dispatch, each behind a barrier."""
         self.constants.finish()
@@ -148,11 +133,3 @@ class Bench:
 
         with ThreadPoolExecutor(12) as pool:
             return list(pool.map(make, dispatches))
-
-    def read(self, buffer: Any, n_bytes: int) -> np.ndarray:
-        command = self.device.new_command_buffer()
-        encoder = command.encoder()
-        encoder.copy_buffer(buffer, 0, self.host, 0, n_bytes)
-        encoder.end()
-        command.commit_and_wait()
-        return self.host.contents[:n_bytes].copy()

@@ -102,5 +102,5 @@ FORMATS = {
 }
 IN_LANES = {type: Format(type, in_lanes=True) for type in (GGMLType.F16, GGMLType.BF16)}
 """Formats of F16 and BF16 matrices on devices whose matrix units' lanes are known (Lowering.memory.lanes)."""
-LANE_ROWS, LANE_COLUMNS = 8, 128  # a matrix in the order of lanes has multiples of these rows and columns
+LANES_ROWS, LANES_STEP = 8, 128  # rows of a load of shaders/matmul_lanes.comp, and columns of a step
 BY_NAME = {format.name: format for format in (*FORMATS.values(), *IN_LANES.values())}

@@ -10,7 +10,7 @@ from enum import Enum
 
 from pumice.plugin import GGMLType
 from pumice_vulkan.device import Device, MatrixShape
-from pumice_vulkan.formats import Format
+from pumice_vulkan.formats import LANES_STEP, Format
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,6 @@ class LanesShape:
 
 
 LANES_UNIT = 16  # rows and columns of a fragment of shaders/matmul_lanes.comp
-LANES_STEP = 128  # columns that it multiplies at a time
 LANES_FRAGMENTS = {
     1: [(1, 1), (2, 1)],
     2: [(2, 2), (1, 2)],
@@ -291,7 +290,8 @@ def lanes_shape(n_rows: int, n_columns: int, n_tokens: int, paired: bool, format
         n_workgroups = -(-n_rows // shape.rows) * -(-n_tiles // shape.fragments_n)
         least = shape.fragments_m * shape.fragments_n // 2  # steps of a subgroup
         least = max(1, min(4, least) if n_tiles <= shape.fragments_n else least)
-        idle = 1 - n_workgroups / PROCESSORS / -(-n_workgroups // PROCESSORS) if n_tiles > FEW_TILES_OF_X else 0
+        n_waves = -(-n_workgroups // PROCESSORS)
+        idle = 1 - n_workgroups / (n_waves * PROCESSORS) if n_tiles > FEW_TILES_OF_X else 0
         if 8 * n_workgroups >= 7 * PROCESSORS and n_steps >= least * shape.parts_k and idle <= MOST_IDLE:
             return shape
     parts_k = 1 << min(16, n_steps).bit_length() - 1

@@ -14,11 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from pumice_vulkan.flags import FIXED
+from pumice_vulkan.formats import LANES_STEP
 from pumice_vulkan.lower.rule import Dispatch
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.shaders import interface
 from pumice_vulkan.step import ZERO
-from pumice_vulkan.tuning import LANES_STEP, LANES_UNIT
+from pumice_vulkan.tuning import LANES_UNIT
 
 ROOM_BYTES = 1 << 22
 """Scratch memory that copies read and write: more than a tile of results of the widest matrix."""

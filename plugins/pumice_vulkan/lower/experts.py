@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from pumice.plugin import N_TOKENS, Tensor
 from pumice.plugin.unstable import Limits, Node
-from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.formats import FORMATS, LANES_STEP
 from pumice_vulkan.lower.few import FewProduct, lanes_product
 from pumice_vulkan.lower.halves import Order, halves
 from pumice_vulkan.lower.matrices import Experts, Matrix, Routes, matrix, use_cooperative
@@ -20,7 +20,7 @@ from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tile_numbers, tiled_product
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import BufferSlice
-from pumice_vulkan.tuning import LANES_STEP, LANES_UNIT, expert_blocks, expert_lanes, expert_shape
+from pumice_vulkan.tuning import LANES_UNIT, expert_blocks, expert_lanes, expert_shape
 
 ROUTES = "pairs of tokens and experts"  # name of the scratch memory, and key of its contents
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from pumice.plugin import Tensor
 from pumice_vulkan.flags import ProductFlag
-from pumice_vulkan.formats import BLOCK_COLUMNS
+from pumice_vulkan.formats import BLOCK_COLUMNS, LANES_STEP
 from pumice_vulkan.lower.halves import Order, halves, new_halves, tiles
 from pumice_vulkan.lower.matrices import NO_FLAGS, Matrix, Routes, gate_flags, product_flags, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import (
-    LANES_STEP,
     LANES_UNIT,
     X_UNIT,
     FewShape,

@@ -206,9 +206,12 @@ def _in_tiles(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
 
 def _are_vectors(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
     """Return True if one dispatch multiplies several matrices by few rows: a norm in int8, or floats."""
+    if _fits(lowering, norm, matrices):
+        return True
     rows = lowering.rows(norm.output)
-    of_floats = not any(use_int8(lowering, item) or use_few(lowering, item, rows) for item in matrices)
-    return _fits(lowering, norm, matrices) or (of_floats and rows <= MOST_VECTORS and not lowering.invariant)
+    if lowering.invariant or rows > MOST_VECTORS:
+        return False
+    return not any(use_int8(lowering, item) or use_few(lowering, item, rows) for item in matrices)
 
 
 def _input(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> tuple[Tensor, tuple[BufferSlice, float] | None]:

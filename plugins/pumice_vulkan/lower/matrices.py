@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import Weight, fixed
 from pumice_vulkan.flags import ProductFlag
-from pumice_vulkan.formats import FORMATS, IN_LANES, LANE_COLUMNS, LANE_ROWS, Format
+from pumice_vulkan.formats import FORMATS, IN_LANES, LANES_ROWS, LANES_STEP, Format
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.packing import pack
@@ -73,9 +73,9 @@ PLANES = "planes"  # layout of matrices
 
 def matrix(lowering: Lowering, weight: Weight) -> Matrix:
     *matrices, n_rows, n_columns = fixed(weight.shape)
-    whole_groups = n_rows % LANE_ROWS == 0 and n_columns % LANE_COLUMNS == 0
-    formats = FORMATS | IN_LANES if lowering.memory.lanes and whole_groups else FORMATS
-    format = formats[weight.type]
+    format = FORMATS[weight.type]
+    if lowering.memory.lanes and n_rows % LANES_ROWS == 0 and n_columns % LANES_STEP == 0:
+        format = IN_LANES.get(weight.type, format)
     place = lowering.upload(weight, PLANES, lambda: [pack(weight, format)])[0]
     return Matrix(format, place, n_rows, n_columns, *matrices)
 
